@@ -50,7 +50,7 @@ def test_a_loop_needs_its_carry_and_one_step() -> None:
     assert line.bytes == (WHOLE, 2 * WHOLE, WHOLE)
     assert line.peak == peak(jaxpr) == 2 * WHOLE
     assert [(b.path, b.eqn.primitive.name) for b in line.at_peak] == [
-        ((), "dot_general"),
+        ((), "for"),
         (("for",), "dot_general"),
     ]
     assert bytes_of(lambda x: while_loop(lambda h: h[0, 0] < 9.0, lambda h: h @ x, x @ x) @ x, X)

@@ -2,6 +2,9 @@
 
 from . import policies as policies
 from .checkpoint import checkpoint as checkpoint
+from .explain.explanation import ResidualDifference as ResidualDifference
+from .explain.explanation import ResidualExplanation as ResidualExplanation
+from .explain.explanation import explain_residuals as explain_residuals
 from .name import NameParams as NameParams
 from .name import checkpoint_name as checkpoint_name
 from .name import name_p as name_p

@@ -14,10 +14,10 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.primitives import check
 from fiveloop.remat.budget.amount import amount
 from fiveloop.remat.budget.plan import planned
+from fiveloop.remat.makers import maker_of
 from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
-from fiveloop.remat.residuals import made_by
 from fiveloop.state import discharge
 from fiveloop.state.core_rules import call_discharge
 
@@ -159,7 +159,7 @@ def checkpoint_split(
     staged_outs = util.select_by(cut.out_staged, eqn.outvars)
     staged = extend.new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
     # A result is had outside, where the outer policy alone decides.
-    saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(made_by(eqn, k)).saves}
+    saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(maker_of(eqn, k).eqn).saves}
     kept = kept_outs([cut]) | saved_outs if again else None
     halves = set_apart([known], staged, cut.out_unknown, kept)
     if halves.again:

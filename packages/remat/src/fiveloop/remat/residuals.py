@@ -1,36 +1,80 @@
-"""Residuals: what a derivative saves, with sizes and places; and the equation that makes a value, at any depth."""
+"""Residuals: what a derivative saves, with sizes, places and reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from fiveloop.core import Jaxpr, ir, prims, pytree, rules, transforms
 from fiveloop.core.api import flatten, staging
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.transforms import saving
+from fiveloop.remat import policies
+from fiveloop.remat.makers import Maker, bodies_of, maker_in, maker_of
 from fiveloop.remat.name import name_p
+from fiveloop.remat.policies import both_save
+from fiveloop.remat.primitive import checkpoint_p
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An equation of the backward pass that uses a residual: its primitive and the line of the user's program.
+
+    `again` says that it is a part of what is computed again.
+    """
+
+    primitive: str
+    source: ir.Source | None = None
+    again: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.primitive}{' again' if self.again else ''}{_line(self.source, ' at ')}"
 
 
 @dataclass(frozen=True)
 class Residual:
-    """One array that is kept for the backward pass."""
+    """One array that is kept for the backward pass.
+
+    `origin` says what it is, `source` is the line that made it, in `path`: the loops, branches and calls around, the
+    outermost first. `label` is its name in the program. One of `trips` above 1 is stacked over the steps of the loops.
+    `needed_by` are the equations of the backward pass that use it. `verdict` is that of the `policy` on it, `reason`
+    says why it is kept, and `flops` what it would cost to compute it from the other residuals of its place.
+    """
 
     aval: ir.Aval
     origin: str
     source: ir.Source | None
+    path: tuple[str, ...] = ()
+    label: str = ""
+    trips: int = 1
+    needed_by: tuple[Need, ...] = ()
+    policy: str = ""
+    verdict: str = ""
+    reason: str = ""
+    flops: int = 0
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Its size, that of all steps of a loop together."""
         return ir.size_of(self.aval.shape) * self.aval.dtype.itemsize
 
+    @property
+    def bytes_each(self) -> int:
+        """The size of what one step keeps."""
+        return self.bytes // self.trips
+
     def __str__(self) -> str:
-        place = (
-            f", {self.source.file.rpartition('/')[2]}:{self.source.line}"
-            if self.source is not None
-            else ""
-        )
-        return f"{self.aval!s:<18} {self.bytes:>12,} bytes  {self.origin}{place}"
+        return f"{self.aval!s:<18} {self.bytes:>12,} bytes  {self.origin}{_line(self.source)}"
+
+
+def place_in_program(source: ir.Source | None) -> str:
+    """A line of the user's program: the file's name and the number; empty if there is none."""
+    return "" if source is None else f"{source.file.rpartition('/')[2]}:{source.line}"
+
+
+def _line(source: ir.Source | None, before: str = ", ") -> str:
+    return "" if source is None else f"{before}{place_in_program(source)}"
 
 
 @dataclass(frozen=True)
@@ -39,7 +83,7 @@ class SavedResiduals:
 
     residuals: tuple[Residual, ...]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Residual]:
         return iter(self.residuals)
 
     def __len__(self) -> int:
@@ -65,20 +109,98 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     claim is the program's; what XLA allocates is told by `jit(f).lower(...).compile().memory_analysis()`.
 
     >>> import fiveloop.numpy as fnp
-    >>> len(saved_residuals(lambda x: fnp.sin(x) * x, 1.0))
-    3
+    >>> kept = saved_residuals(lambda x: fnp.sin(x) * x, 1.0)
+    >>> [(r.origin, *[need.primitive for need in r.needed_by]) for r in kept]
+    [('result of cos', 'mul'), ('argument `x`', 'mul'), ('result of sin', 'mul')]
     """
-    flatten.check_callable("saved_residuals", f)
+    return halves_of("saved_residuals", f, *args, **kwargs).residuals()
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A function's derivative in two: `known` gives the results and residuals, `linear` goes on from these.
+
+    known  : [*ins]                  -> [*outs, *residuals]
+    linear : [*residuals, *in_dots]  -> [*out_dots]
+
+    `flops_again` are the operations that both do.
+    """
+
+    known: Jaxpr
+    linear: Jaxpr
+    num_res: int
+    names: Sequence[str]
+    flops_again: int
+
+    @property
+    def kept(self) -> tuple[ir.Atom, ...]:
+        """The residuals, as the known half makes them."""
+        return self.known.outvars[len(self.known.outvars) - self.num_res :]
+
+    def residuals(self) -> SavedResiduals:
+        """The residuals with all that is known of them."""
+        makers = [_maker(self.known, atom) for atom in self.kept]
+        at_hand = {v for m in makers if m for v in m.eqn.outvars}
+        found = [
+            self._residual(*given, at_hand)
+            for given in zip(self.kept, makers, self.linear.invars, strict=False)
+        ]
+        return SavedResiduals(tuple(found))
+
+    def _residual(
+        self, atom: ir.Atom, made: Maker | None, binder: ir.Var, at_hand: set[ir.Var]
+    ) -> Residual:
+        needs = tuple(dict.fromkeys(_needs(self.linear, binder, False)))
+        if made is None:
+            literal = isinstance(atom, ir.Literal)
+            origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
+            return Residual(atom.aval, origin, None, needed_by=needs, reason="there anyway")
+        trips = _trips(atom, made)
+        origin, made = _origin(made)
+        label = _label(made)
+        policy, verdict, reason = _judged(made, label, needs)
+        return Residual(
+            atom.aval,
+            origin,
+            made.eqn.source,
+            made.path,
+            label,
+            trips,
+            needs,
+            policy,
+            verdict,
+            reason,
+            trips * _flops_again(made, at_hand),
+        )
+
+
+def halves_of(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Halves:
+    """The two halves of the derivative of `f` in all its floating arguments."""
+    flatten.check_callable(where, f)
     staged, _ = staging.stage_user(f, args, kwargs)
     num_captured = len(staged.captured)
     nonzero = (False,) * num_captured + tuple(
         a.differentiable for a in staged.jaxpr.in_avals[num_captured:]
     )
-    known, _, _, num_res = transforms.linearize_jaxpr(staged.jaxpr, nonzero)
+    known, linear, _, num_res = transforms.linearize_jaxpr(staged.jaxpr, nonzero)
+    whole, _ = transforms.jvp_jaxpr(staged.jaxpr, nonzero)
+    whole, _ = transforms.dce(whole, (True,) * len(whole.outvars))
+    twice = max(0, _operations(known) + _operations(linear) - _operations(whole))
     paths = [_argument(f, path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
-    names = [*["closed-over value"] * num_captured, *paths]
-    kept = known.outvars[len(known.outvars) - num_res :]
-    return SavedResiduals(tuple(_residual(known, names, atom) for atom in kept))
+    return Halves(known, linear, num_res, [*["closed-over value"] * num_captured, *paths], twice)
+
+
+def _operations(jaxpr: Jaxpr) -> int:
+    """The operations of a jaxpr, without those that only move elements to and from Refs."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        each = [(b, b.trips * _operations(b.jaxpr)) for b in bodies_of(eqn)]
+        if each:
+            total += max([n for b, n in each if b.role == "branch"], default=0)
+            total += sum(n for b, n in each if b.role != "branch")
+        elif not eqn.effects:
+            total += transforms.equation_cost(eqn).flops
+    return total
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:
@@ -88,58 +210,106 @@ def _argument(f: Callable[..., Any], path: Any) -> str:
     return f"argument {called}{pytree.keystr(tuple(inner))}"
 
 
-def _residual(known: Jaxpr, names: list[str], atom: ir.Var | ir.Literal) -> Residual:
-    if isinstance(atom, ir.Literal):
-        return Residual(atom.aval, "a constant", None)
-    if atom in known.invars:
-        return Residual(atom.aval, names[known.invars.index(atom)], None)
-    for eqn in known.eqns:
-        if atom in eqn.outvars:
-            made = made_by(eqn, eqn.outvars.index(atom))
-            return Residual(atom.aval, _origin(made), made.source)
-    raise AssertionError("unreachable: a residual is an input or a result")
+def _maker(known: Jaxpr, atom: ir.Atom) -> Maker | None:
+    """What makes a residual; None if it is an input or a constant."""
+    eqn = ir.makers(known).get(atom) if isinstance(atom, ir.Var) else None
+    if eqn is not None and eqn.primitive is prims.to_memory_p:
+        return _maker(known, eqn.invars[0])
+    return None if eqn is None else maker_of(eqn, eqn.outvars.index(atom), known)
 
 
-def _origin(eqn: ir.Eqn) -> str:
-    if eqn.primitive is name_p:
-        return f"named {eqn.params.name!r}"
-    return f"result of {eqn.primitive}"
+def _origin(made: Maker) -> tuple[str, Maker]:
+    """What a value is, and what makes it: what a loop's body reads of its carry is what the step before has made."""
+    eqn, jaxpr = made.eqn, made.jaxpr
+    read = [a for a in eqn.invars if a.aval.accumulates]
+    if eqn.effects and read and jaxpr is not None and read[0] in ir.mutated(jaxpr):
+        writer = maker_in(jaxpr, read[0])
+        if writer is not None:
+            outer = replace(writer, around=(*made.around, *writer.around))
+            return f"carry, {_origin_of(writer.eqn)}", outer
+    return _origin_of(eqn), made
 
 
-def made_by(eqn: ir.Eqn, position: int) -> ir.Eqn:
-    """The equation that makes a result of an equation: within what that holds, if it is made there.
-
-    Of a loop's array of all steps that is what makes the value of one step.
-    """
-    bodies = rules.bodies_rules.find(eqn.primitive)
-    for body in bodies(eqn.params) if bodies else ():
-        operands = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
-        states = [v for v, a in operands if v.aval.accumulates and not a.aval.accumulates]
-        results = [*body.jaxpr.outvars, *reversed(states)]
-        if len(results) == len(eqn.outvars):
-            made = _maker(body.jaxpr, results[position])
-            if made is not None:
-                return made
-    return eqn
+def _origin_of(eqn: ir.Eqn) -> str:
+    named = eqn.primitive is name_p
+    return f"named {eqn.params.name!r}" if named else f"result of {eqn.primitive}"
 
 
-def _maker(jaxpr: Jaxpr, atom: ir.Atom) -> ir.Eqn | None:
-    """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
-    for eqn in reversed(jaxpr.eqns):
-        if atom in eqn.outvars and eqn.primitive is prims.to_memory_p:
-            atom = eqn.invars[0]
-        elif atom in eqn.outvars:
-            return made_by(eqn, eqn.outvars.index(atom)) if ir.used_vars(eqn.invars) else None
-        if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
-            return _given(jaxpr, eqn, atom)
-    return None
+def _label(made: Maker) -> str:
+    if made.eqn.primitive is name_p:
+        return str(made.eqn.params.name)
+    labels = saving.labels_of(made.jaxpr) if made.jaxpr else {}
+    return next((name for v in made.eqn.outvars for name in labels.get(v, ())), "")
 
 
-def _given(jaxpr: Jaxpr, eqn: ir.Eqn, ref: ir.Atom) -> ir.Eqn | None:
-    """What makes the value that an equation gives to a Ref."""
-    bodies = rules.bodies_rules.find(eqn.primitive)
-    if bodies is None:
-        return _maker(jaxpr, eqn.invars[1])
-    after = len(eqn.invars) - eqn.invars.index(ref)
-    found = (_maker(b.jaxpr, b.jaxpr.invars[-after]) for b in bodies(eqn.params))
-    return next((made for made in found if made is not None), None)
+def _trips(atom: ir.Atom, made: Maker) -> int:
+    """How many steps a residual is stacked over: 1 if it has the size of what one step makes."""
+    sizes = [ir.size_of(v.aval.shape) for v in made.eqn.outvars]
+    stacked = ir.size_of(atom.aval.shape) == made.trips * max(sizes, default=0)
+    return made.trips if stacked else 1
+
+
+def _judged(made: Maker, label: str, needs: Sequence[Need]) -> tuple[str, str, str]:
+    """The policy around an equation, its verdict, and why the result is kept."""
+    around = [eqn.params.policy for eqn, _ in made.around if eqn.primitive is checkpoint_p]
+    in_body = any(body.role in ("loop", "branch") for _, body in made.around)
+    policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
+    names = (label,) if label else ()
+    path = tuple(eqn.primitive.name for eqn, _ in made.around)
+    plan = saving.SavingPlan(policy, path=path)
+    verdict = plan.verdict(made.eqn, dict.fromkeys(made.eqn.outvars, names))
+    if (around and not verdict.saves) or (not around and needs and all(n.again for n in needs)):
+        return policy_name(policy) if around else "", verdict.kind, "computing again starts from it"
+    if not around and not in_body:
+        return "", "save", "no checkpoint is around"
+    kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
+    return policy_name(policy), kind, verdict.reason or "the policy says so"
+
+
+def policy_name(policy: transforms.Policy) -> str:
+    """What a policy is called in `fiveloop.remat.policies`; what it prints as if it is none of those."""
+    for name, known in vars(policies).items():
+        if isinstance(known, transforms.Composable) and known == policy:
+            return name
+    return repr(policy)
+
+
+_DEFAULT = transforms.MinimumCut()
+
+
+def _flops_again(made: Maker, at_hand: set[ir.Var]) -> int:
+    """The operations from the residuals of a body, and what is given to it, to a value that it makes."""
+    if made.jaxpr is None:
+        return transforms.equation_cost(made.eqn).flops
+    wanted, total = set(made.eqn.outvars), 0
+    for eqn in reversed(made.jaxpr.eqns):
+        if not wanted.isdisjoint(eqn.outvars) and (
+            eqn is made.eqn or at_hand.isdisjoint(eqn.outvars)
+        ):
+            total += transforms.equation_cost(eqn).flops
+            wanted |= ir.used_vars(eqn.invars)
+    return total
+
+
+def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
+    """The equations that use a value, at any depth and through what only hands it on."""
+    for eqn in ir.users(jaxpr).get(v, ()):
+        bodies = bodies_of(eqn)
+        for body in bodies:
+            within = again or body.role == "recomputed"
+            for binder, operand in zip(
+                reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False
+            ):
+                if operand is v:
+                    yield from _needs(body.jaxpr, binder, within)
+        if not bodies and _hands_on(eqn):
+            for out in eqn.outvars:
+                yield from _needs(jaxpr, out, again)
+        elif not bodies:
+            yield Need(eqn.primitive.name, eqn.source, again)
+
+
+def _hands_on(eqn: ir.Eqn) -> bool:
+    """Whether an equation only picks or rearranges elements, or reads them from a Ref."""
+    picks = eqn.primitive in (name_p, prims.take_p, prims.to_memory_p) or eqn.primitive.creates_state
+    return picks or rules.is_view(eqn) or bool(eqn.effects and not ir.changed_refs(eqn))

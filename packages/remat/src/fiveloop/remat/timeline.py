@@ -24,10 +24,14 @@ EXPENSIVE = 4
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory that one value, or one after the other in place, fills from an equation to another, both included."""
+    """Memory that one value, or one after the other in place, fills from an equation to another, both included.
+
+    `eqn` makes the last of these values, as its result at `position`.
+    """
 
     bytes: int
     eqn: ir.Eqn
+    position: int
     start: int
     end: int
     path: tuple[str, ...] = ()
@@ -35,11 +39,15 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The buffers of a program; `inner` are the timelines of what loops and branches hold, by the equation's place."""
+    """The buffers of a program; `inner` are the timelines of what loops and branches hold, by the equation's place.
+
+    `begins` are the places at which each equation of the jaxpr begins, what it calls included.
+    """
 
     eqns: tuple[ir.Eqn, ...]
     buffers: tuple[Buffer, ...]
     inner: dict[int, Timeline]
+    begins: tuple[int, ...]
 
     @cached_property
     def bytes(self) -> tuple[int, ...]:
@@ -118,9 +126,10 @@ class _Layout:
         self.seen: dict[object, list[int]] = {}
         self.flat: dict[tuple[int, bool], int] = {}
         self.computed: set[object] = set()
+        self.begins: list[int] = []
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
-        self.results = self.inline(jaxpr, binders)
+        self.results = self.inline(jaxpr, binders, self.begins)
         self.carried = [] if carry is None else binders[carry:]
 
     def value(self, aval: ir.Aval) -> int:
@@ -135,14 +144,18 @@ class _Layout:
             self.maker[v] = op
         return op.outs
 
-    def inline(self, jaxpr: Jaxpr, args: Sequence[int]) -> list[int]:
-        """The numbers of a jaxpr's results."""
+    def inline(
+        self, jaxpr: Jaxpr, args: Sequence[int], begins: list[int] | None = None
+    ) -> list[int]:
+        """The numbers of a jaxpr's results; the places of its equations go to `begins`."""
+        begins = [] if begins is None else begins
         env = dict(zip(jaxpr.invars, args, strict=True))
 
         def number(a: ir.Atom) -> int:
             return env[a] if isinstance(a, ir.Var) else -1
 
         for eqn in jaxpr.eqns:
+            begins.append(len(self.ops))
             ins = [number(a) for a in eqn.invars]
             key = None if eqn.effects else (eqn.primitive, eqn.params, *map(_key, eqn.invars, ins))
             outs = self.seen.get(key)
@@ -233,20 +246,21 @@ class _Layout:
         """The buffers from their first equation to their last."""
         last = self.last_uses()
         owner = self.owners(last)
-        spans: dict[int, tuple[_Op, int, int]] = {}
+        spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         for place, op in enumerate(self.ops):
-            for v in op.outs if not op.fused else ():
+            for position, v in enumerate(op.outs if not op.fused else ()):
                 root = _root(owner, v)
-                first, start, end = spans.get(root, (op, place, place))
-                spans[root] = first, start, max(end, last[v])
+                *_, start, end = spans.get(root, (op.eqn, position, place, place))
+                spans[root] = op.eqn, position, start, max(end, last[v])
         given = {_root(owner, v) for v in (*range(self.num_given), *self.in_place(last)) if v >= 0}
         buffers = [
-            Buffer(self.sizes[root], op.eqn, start, end, self.path)
-            for root, (op, start, end) in spans.items()
+            Buffer(self.sizes[root], *span, self.path)
+            for root, span in spans.items()
             if root not in given
         ]
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
-        return Timeline(tuple(op.eqn for op in self.ops), tuple(buffers), inner)
+        eqns = tuple(op.eqn for op in self.ops)
+        return Timeline(eqns, tuple(buffers), inner, tuple(self.begins))
 
     def last_uses(self) -> list[int]:
         """The place of the last equation that reads each value; what is fused is read where its result is."""
@@ -314,7 +328,7 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...]) -> Timeline:
     return body.jaxpr.remember(key, lambda: _Layout(path, body.jaxpr, carry).timeline())
 
 
-_HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p}
+_HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p, prims.to_memory_p}
 
 
 def _root(owner: dict[int, int], v: int) -> int:

@@ -1,0 +1,379 @@
+"""`explain_residuals`: what a derivative saves and why, and its memory over time, as a table, JSON and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from fiveloop.core import Jaxpr, ir, prims, transforms
+from fiveloop.core.dataclass import asdict, dataclass, replace
+from fiveloop.core.inspect import ready_jaxpr
+from fiveloop.remat.explain import picture
+from fiveloop.remat.explain.table import shown_bytes, shown_count, table
+from fiveloop.remat.makers import maker_in, maker_of
+from fiveloop.remat.residuals import Need, Residual, halves_of, place_in_program
+from fiveloop.remat.timeline import Buffer, Timeline, timeline
+
+Phase = Literal["forward", "backward"]
+ROWS = 20
+"""How many residuals a table shows unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The temporary bytes while one equation runs, what it needs for one step or branch included."""
+
+    bytes: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A buffer that is there at the peak: its bytes, what fills it first, and where that was written."""
+
+    bytes: int
+    primitive: str
+    source: str
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResidualExplanation:
+    """What a derivative keeps, what it computes again, and its temporary memory over time.
+
+    `residuals` come the largest first. `flops_again` are the operations that both passes do, in loops as often as they
+    run. `moments` lead through the forward and then the backward pass; `at_peak` are the buffers that are
+    alive where the memory is highest. It prints as a table.
+    """
+
+    name: str
+    residuals: tuple[Residual, ...]
+    flops_again: int
+    moments: tuple[Moment, ...]
+    at_peak: tuple[Alive, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all residuals, arguments included."""
+        return sum(r.bytes for r in self.residuals)
+
+    @property
+    def peak(self) -> int:
+        """The most temporary bytes at once; what is there anyway, as arguments or results, does not count."""
+        return max((m.bytes for m in self.moments), default=0)
+
+    def peak_of(self, phase: Phase) -> int:
+        """The most temporary bytes in one pass."""
+        return max((m.bytes for m in self.moments if m.phase == phase), default=0)
+
+    def table(self, rows: int | None = None) -> str:
+        """The residuals as a table of at most so many rows, with the totals below."""
+        shown = self.residuals[:rows]
+        lines = [table([_TITLES, *map(_row, shown)], _WIDTHS)] if shown else []
+        rest = self.residuals[len(shown) :]
+        if rest:
+            lines.append(f"and {len(rest)} more, {shown_bytes(sum(r.bytes for r in rest))}")
+        return "\n".join([*lines, "", *self._totals()])
+
+    def _totals(self) -> list[str]:
+        there = shown_bytes(sum(r.bytes for r in self.residuals if not r.verdict))
+        forward, backward = (
+            shown_bytes(self.peak_of("forward")),
+            shown_bytes(self.peak_of("backward")),
+        )
+        return [
+            f"saved  {shown_bytes(self.bytes)} in {len(self.residuals)} values, {there} of it there anyway",
+            f"again  {shown_count(self.flops_again)} operations in the backward pass",
+            f"peak   {shown_bytes(self.peak)} of temporary memory (forward {forward}, backward {backward})",
+            *[f"       {shown_bytes(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
+        ]
+
+    def __str__(self) -> str:
+        return self.table(ROWS)
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as dictionaries, lists, strings and numbers."""
+        return {
+            "name": self.name,
+            "saved_bytes": self.bytes,
+            "flops_again": self.flops_again,
+            "peak_bytes": {
+                "forward": self.peak_of("forward"),
+                "backward": self.peak_of("backward"),
+            },
+            "residuals": [_as_dict(r) for r in self.residuals],
+            "timeline": [[m.bytes, m.phase] for m in self.moments],
+            "at_peak": [{**asdict(a), "path": list(a.path)} for a in self.at_peak],
+        }
+
+    def to_json(self, **how: Any) -> str:
+        """`to_dict` as JSON; `how` goes to `json.dumps`."""
+        return json.dumps(self.to_dict(), **how)
+
+    @cached_property
+    def turn(self) -> int:
+        """The first moment of the backward pass."""
+        phases = [m.phase for m in self.moments]
+        return phases.index("backward") if "backward" in phases else len(phases)
+
+    def plot(self, path: str | Path | None = None) -> str:
+        """The memory over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
+        return picture.written(_drawn([self]), path, "plot")
+
+    def _repr_svg_(self) -> str:
+        return self.plot()
+
+    def compare(self, other: ResidualExplanation) -> ResidualDifference:
+        """What `other` keeps and needs, against this one."""
+        return ResidualDifference(self, other)
+
+
+@dataclass(frozen=True)
+class ResidualDifference:
+    """Two explanations, and what the second one changes. It prints as a table."""
+
+    before: ResidualExplanation
+    after: ResidualExplanation
+
+    @cached_property
+    def gone(self) -> tuple[Residual, ...]:
+        """What only the first one keeps."""
+        return _without(self.before.residuals, self.after.residuals)
+
+    @cached_property
+    def new(self) -> tuple[Residual, ...]:
+        """What only the second one keeps."""
+        return _without(self.after.residuals, self.before.residuals)
+
+    def __str__(self) -> str:
+        signed = [("-", r) for r in self.gone] + [("+", r) for r in self.new]
+        signed.sort(key=lambda pair: -pair[1].bytes)
+        rows = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(r)) for s, r in signed)]
+        lines = [table([_TITLES, *rows[:ROWS]], _WIDTHS), ""] if rows else []
+        if len(rows) > ROWS:
+            lines.insert(1, f"and {len(rows) - ROWS} more")
+        return "\n".join([*lines, *self._totals()])
+
+    __repr__ = __str__
+
+    def _totals(self) -> list[str]:
+        a, b = self.before, self.after
+        return [
+            f"saved  {shown_bytes(a.bytes)} -> {shown_bytes(b.bytes)}",
+            f"again  {shown_count(a.flops_again)} -> {shown_count(b.flops_again)} operations",
+            f"peak   {shown_bytes(a.peak)} -> {shown_bytes(b.peak)}",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both explanations, and what only one of them keeps, as dictionaries."""
+        return {
+            "before": self.before.to_dict(),
+            "after": self.after.to_dict(),
+            "gone": [_as_dict(r) for r in self.gone],
+            "new": [_as_dict(r) for r in self.new],
+        }
+
+    def to_json(self, **how: Any) -> str:
+        """`to_dict` as JSON; `how` goes to `json.dumps`."""
+        return json.dumps(self.to_dict(), **how)
+
+    def plot(self, path: str | Path | None = None) -> str:
+        """Both memories over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
+        return picture.written(_drawn([self.before, self.after]), path, "plot")
+
+    def _repr_svg_(self) -> str:
+        return self.plot()
+
+
+def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ResidualExplanation:
+    """What the derivative of `f` in all its floating arguments saves and why, and its memory over time.
+
+    The result prints as a table. `to_json()` gives all of it as data, `plot("memory.svg")` draws the temporary memory
+    of the forward and the backward pass, and `compare(other)` shows what another explanation does differently. The
+    memory is simulated on the program that is lowered, without compiling it.
+
+    >>> import fiveloop.numpy as fnp
+    >>> from fiveloop.remat import checkpoint
+    >>> def f(x):
+    ...     return fnp.sin(fnp.sin(x))
+    >>> [explain_residuals(g, fnp.ones(1000)).bytes for g in (f, checkpoint(f))]
+    [8000, 4000]
+    """
+    halves = halves_of("explain_residuals", f, *args, **kwargs)
+    known, linear, num_res = halves.known, halves.linear, halves.num_res
+    mask = (False,) * num_res + (True,) * (len(linear.invars) - num_res)
+    program, cts = _both_passes(known, linear, mask)
+    residuals = sorted(halves.residuals(), key=lambda r: -r.bytes)
+    line = timeline(program)
+    name = getattr(f, "__name__", type(f).__name__)
+    return ResidualExplanation(
+        name,
+        tuple(residuals),
+        halves.flops_again,
+        _moments(line, _backward_begins(ready_jaxpr(program), cts, line)),
+        tuple(map(_alive, line.at_peak)),
+    )
+
+
+def _both_passes(known: Jaxpr, linear: Jaxpr, mask: Sequence[bool]) -> tuple[Jaxpr, list[int]]:
+    """The forward and then the backward pass as one jaxpr, and which of its inputs are cotangents."""
+    num_res = len(mask) - sum(mask)
+    back, _ = transforms.transpose_jaxpr(linear, tuple(mask), (True,) * len(linear.outvars))
+    cts = [ir.Var(a) for a in back.in_avals[num_res:]]
+    num_outs = len(known.outvars) - num_res
+    # back : [*residuals, *cts] -> [*in_cts]
+    eqns, grads = ir.inlined(back, [*known.outvars[num_outs:], *cts])
+    invars = [*known.invars, *cts]
+    whole = Jaxpr(invars, [*known.eqns, *eqns], [*known.outvars[:num_outs], *grads])
+    return whole, list(range(len(known.invars), len(invars)))
+
+
+def _backward_begins(ready: Jaxpr, cts: Sequence[int], line: Timeline) -> int:
+    """The place of the first equation that depends on a cotangent."""
+    late = ir.reachable(ready, [ready.invars[k] for k in cts])
+    for eqn, place in zip(ready.eqns, line.begins, strict=True):
+        if not late.isdisjoint(eqn.outvars):
+            return place
+    return len(line.eqns)
+
+
+def _moments(line: Timeline, turn: int) -> tuple[Moment, ...]:
+    """A moment for each equation; of a loop and a branch one for each equation of a step."""
+    found: list[Moment] = []
+    for place, inside in enumerate(_levels(line)):
+        phase: Phase = "forward" if place < turn else "backward"
+        found += [Moment(level, phase) for level in inside]
+    return tuple(found)
+
+
+def _levels(line: Timeline) -> list[list[int]]:
+    """The bytes at each place, those within it one after the other."""
+    found: list[list[int]] = []
+    for place, most in enumerate(line.bytes):
+        inner = line.inner.get(place)
+        if inner is None or not inner.eqns:
+            found.append([most])
+        else:
+            base = most - inner.peak
+            found.append([base + level for levels in _levels(inner) for level in levels])
+    return found
+
+
+def _alive(buffer: Buffer) -> Alive:
+    """A buffer as people know it: of the array that a loop stacks, what makes an element."""
+    made = maker_of(buffer.eqn, buffer.position)
+    name = made.eqn.primitive.name
+    if made.eqn.primitive is prims.put_p and made.jaxpr is not None:
+        stacked = maker_in(made.jaxpr, made.eqn.invars[1])
+        if stacked is None:
+            name = "carry"
+        else:
+            made = replace(stacked, around=(*made.around, *stacked.around))
+            name = made.eqn.primitive.name
+    path = (*buffer.path, *made.path)
+    return Alive(buffer.bytes, name, place_in_program(made.eqn.source), path)
+
+
+_TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
+_WIDTHS = (10, 6, 28, 20, 18, 22, 28)
+
+
+def _row(r: Residual) -> tuple[str, ...]:
+    needs = ", ".join(
+        dict.fromkeys(f"{n.primitive}{' again' if n.again else ''}" for n in r.needed_by)
+    )
+    label = f"{r.label}: " if r.label and "named" not in r.origin else ""
+    verdict = f"{r.policy}: {r.verdict}" if r.policy and r.verdict != "recompute" else r.reason
+    steps = str(r.trips) if r.trips > 1 else ""
+    return (
+        shown_bytes(r.bytes),
+        steps,
+        f"{label}{r.origin.removeprefix('result of ')}",
+        place_in_program(r.source),
+        "/".join(r.path),
+        needs,
+        verdict,
+    )
+
+
+def _told(alive: Alive) -> str:
+    place = f" at {alive.source}" if alive.source else ""
+    return f"{alive.primitive}{place}{' in ' + '/'.join(alive.path) if alive.path else ''}"
+
+
+def _as_dict(r: Residual) -> dict[str, Any]:
+    return {
+        "value": r.origin,
+        "type": str(r.aval),
+        "bytes": r.bytes,
+        "steps": r.trips,
+        "label": r.label,
+        "path": list(r.path),
+        "source": place_in_program(r.source),
+        "needed_by": [_need_as_dict(n) for n in r.needed_by],
+        "policy": r.policy,
+        "verdict": r.verdict,
+        "reason": r.reason,
+        "flops": r.flops,
+    }
+
+
+def _need_as_dict(need: Need) -> dict[str, Any]:
+    return {
+        "primitive": need.primitive,
+        "source": place_in_program(need.source),
+        "again": need.again,
+    }
+
+
+def _without(some: Sequence[Residual], others: Sequence[Residual]) -> tuple[Residual, ...]:
+    """The residuals that are not among others: those of the same type and origin are the same, each once."""
+    left = [_identity(r) for r in others]
+    found = []
+    for r in some:
+        if _identity(r) in left:
+            left.remove(_identity(r))
+        else:
+            found.append(r)
+    return tuple(found)
+
+
+def _identity(r: Residual) -> tuple[Any, ...]:
+    return (r.aval, r.origin, r.source, r.trips)
+
+
+def _drawn(told: Sequence[ResidualExplanation]) -> str:
+    """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
+    most = max([e.peak for e in told], default=0)
+    longest = max([len(e.moments) for e in told], default=0)
+    ticks = tuple((most * k / 4, shown_bytes(most * k / 4)) for k in range(5))
+    chart = picture.Picture(
+        f"Temporary memory of {' and '.join(dict.fromkeys(e.name for e in told))}",
+        picture.Axis("equations, in the order in which they run", longest, ()),
+        picture.Axis("bytes", most * 1.1, ticks),
+        [],
+    )
+    if len(told) == 1:
+        _draw_passes(chart, told[0])
+    else:
+        for k, e in enumerate(told):
+            chart.steps([m.bytes for m in e.moments], picture.COLOURS[k])
+        notes = [
+            f"{word}, peak {shown_bytes(e.peak)}"
+            for word, e in zip(("first", "second"), told, strict=True)
+        ]
+        chart.legend(list(zip(notes, picture.COLOURS, strict=False)))
+    return chart.svg()
+
+
+def _draw_passes(chart: picture.Picture, told: ResidualExplanation) -> None:
+    heights = [m.bytes for m in told.moments]
+    chart.steps(heights[: told.turn], picture.COLOURS[0])
+    chart.steps(heights[told.turn :], picture.COLOURS[1], told.turn)
+    chart.legend([("forward", picture.COLOURS[0]), ("backward", picture.COLOURS[1])])
+    chart.level(told.peak, f"peak {shown_bytes(told.peak)}")

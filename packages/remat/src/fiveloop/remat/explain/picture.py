@@ -1,0 +1,116 @@
+"""Pictures as SVG text: areas and points over two axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from fiveloop.core.dataclass import dataclass
+
+WIDTH, HEIGHT = 640, 320
+LEFT, RIGHT, TOP, BOTTOM = 72, 16, 36, 44
+COLOURS = ("#1b6ac9", "#c9461b", "#2d8a4e", "#8a5bc9", "#8a8a8a")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Numbers from 0 to `limit`, with a mark at each of `ticks`, as text."""
+
+    title: str
+    limit: float
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(slots=True)
+class Picture:
+    """What is drawn, over two axes."""
+
+    title: str
+    x: Axis
+    y: Axis
+    parts: list[str]
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point lies."""
+        across = (WIDTH - LEFT - RIGHT) * x / (self.x.limit or 1)
+        up = (HEIGHT - TOP - BOTTOM) * y / (self.y.limit or 1)
+        return LEFT + across, HEIGHT - BOTTOM - up
+
+    def steps(self, heights: Sequence[float], colour: str, start: int = 0) -> None:
+        """A line that stays at each height for one unit from `start` on, filled down to the axis."""
+        if not heights:
+            return
+        path: list[tuple[float, float]] = []
+        for k, y in enumerate(heights, start):
+            path += [self.place(k, y), self.place(k + 1, y)]
+        line = " L".join(f"{x:.1f},{y:.1f}" for x, y in path)
+        base = self.place(0, 0)[1]
+        closed = f"M{path[0][0]:.1f},{base:.1f} L{line} L{path[-1][0]:.1f},{base:.1f} Z"
+        self.parts.append(f'<path d="{closed}" fill="{colour}" fill-opacity="0.35"/>')
+        self.parts.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="1.4"/>')
+
+    def level(self, y: float, note: str) -> None:
+        """A dashed line across, with a note above it."""
+        (start, height), (end, _) = self.place(0, y), self.place(self.x.limit, y)
+        self.parts.append(
+            f'<path d="M{start:.1f},{height:.1f} L{end:.1f},{height:.1f}" stroke="#444" '
+            'stroke-dasharray="5 4"/>'
+        )
+        self.text(end, height - 5, note, "end")
+
+    def point(self, x: float, y: float, note: str, colour: str) -> None:
+        """A dot with a note to its right."""
+        across, height = self.place(x, y)
+        self.parts.append(f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>')
+        side, gap = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
+        self.text(across + gap, height - 5, note, side)
+
+    def legend(self, notes: Sequence[tuple[str, str]]) -> None:
+        """What colours mean, below the title."""
+        for k, (note, colour) in enumerate(notes):
+            x = LEFT + 150 * k
+            self.parts.append(
+                f'<rect x="{x}" y="{TOP - 15}" width="10" height="10" fill="{colour}" fill-opacity="0.6"/>'
+            )
+            self.text(x + 15, TOP - 6, note, "start")
+
+    def text(self, x: float, y: float, words: str, anchor: str, size: int = 11) -> None:
+        """Words at a place of the picture."""
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+        )
+
+    def svg(self) -> str:
+        """The whole as SVG."""
+        self.text(LEFT, 14, self.title, "start", 13)
+        corner, end = self.place(0, 0), self.place(self.x.limit, 0)
+        self.parts.append(
+            f'<path d="M{LEFT},{TOP} L{corner[0]},{corner[1]} L{end[0]},{end[1]}" fill="none" stroke="#222"/>'
+        )
+        for value, words in self.x.ticks:
+            across, _ = self.place(value, 0)
+            self.text(across, corner[1] + 15, words, "middle")
+        for value, words in self.y.ticks:
+            self.text(LEFT - 6, self.place(0, value)[1] + 4, words, "end")
+        self.text((corner[0] + end[0]) / 2, HEIGHT - 10, self.x.title, "middle")
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+                f'height="{HEIGHT}" font-family="sans-serif">',
+                '<rect width="100%" height="100%" fill="white"/>',
+                *self.parts,
+                "</svg>\n",
+            ]
+        )
+
+
+def written(svg: str, path: str | Path | None, where: str) -> str:
+    """The picture; written to a file of type .svg, if one is given."""
+    if path is not None:
+        if Path(path).suffix != ".svg":
+            raise ValueError(
+                f"{where}: path must end with .svg, as pictures are SVG; got {str(path)!r}"
+            )
+        Path(path).write_text(svg, encoding="utf-8")
+    return svg

@@ -1,0 +1,87 @@
+"""Which equation makes a value, at any depth, and what lies around it."""
+
+from __future__ import annotations
+
+from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core.dataclass import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """An equation that makes a value, the jaxpr that holds it, and the equations and bodies around, outermost first."""
+
+    eqn: ir.Eqn
+    jaxpr: Jaxpr | None = None
+    around: tuple[tuple[ir.Eqn, rules.Body], ...] = ()
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The primitives around the equation, with the number of the branch where there are several."""
+        return tuple(place_of(eqn, body) for eqn, body in self.around)
+
+    @property
+    def trips(self) -> int:
+        """How often the equation runs; loops of unknown length count once."""
+        total = 1
+        for _, body in self.around:
+            total *= body.trips
+        return total
+
+    def inside(self, eqn: ir.Eqn, body: rules.Body) -> Maker:
+        """The same maker, seen from outside of a body."""
+        return replace(self, around=((eqn, body), *self.around))
+
+
+def place_of(eqn: ir.Eqn, body: rules.Body) -> str:
+    """A body as a place: the primitive that runs it, and which of several branches it is."""
+    branches = [b.jaxpr for b in bodies_of(eqn) if b.role == "branch"]
+    number = f" branch {branches.index(body.jaxpr)}" if len(branches) > 1 else ""
+    return f"{eqn.primitive}{number}"
+
+
+def bodies_of(eqn: ir.Eqn) -> list[rules.Body]:
+    """The jaxprs that an equation runs."""
+    rule = rules.bodies_rules.find(eqn.primitive)
+    return rule(eqn.params) if rule else []
+
+
+def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
+    """What makes a result of an equation: within what that holds, if it is made there.
+
+    Of a loop's array of all steps that is what makes the value of one step.
+    """
+    for body in bodies_of(eqn):
+        operands = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
+        states = [v for v, a in operands if v.aval.accumulates and not a.aval.accumulates]
+        results = [*body.jaxpr.outvars, *reversed(states)]
+        if len(results) == len(eqn.outvars):
+            found = maker_in(body.jaxpr, results[position])
+            if found is not None:
+                return found.inside(eqn, body)
+    return Maker(eqn, jaxpr)
+
+
+def maker_in(jaxpr: Jaxpr, atom: ir.Atom) -> Maker | None:
+    """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
+    for eqn in reversed(jaxpr.eqns):
+        if atom in eqn.outvars and eqn.primitive is prims.to_memory_p:
+            atom = eqn.invars[0]
+        elif atom in eqn.outvars:
+            made = ir.used_vars(eqn.invars)
+            return maker_of(eqn, eqn.outvars.index(atom), jaxpr) if made else None
+        if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
+            return _given(jaxpr, eqn, atom)
+    return None
+
+
+def _given(jaxpr: Jaxpr, eqn: ir.Eqn, ref: ir.Atom) -> Maker | None:
+    """What makes the value that an equation gives to a Ref."""
+    bodies = bodies_of(eqn)
+    if not bodies:
+        return maker_in(jaxpr, eqn.invars[1])
+    after = len(eqn.invars) - eqn.invars.index(ref)
+    for body in bodies:
+        found = maker_in(body.jaxpr, body.jaxpr.invars[-after])
+        if found is not None:
+            return found.inside(eqn, body)
+    return None

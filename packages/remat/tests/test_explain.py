@@ -1,0 +1,188 @@
+"""`explain_residuals`: table, data, picture, and the difference of two."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.numpy as fnp
+from fiveloop.core import jit, make_jaxpr, value_and_grad
+from fiveloop.loops import cond, scan
+from fiveloop.remat import (
+    checkpoint,
+    checkpoint_name,
+    explain_residuals,
+    policies,
+    saved_residuals,
+)
+from fiveloop.remat.timeline import peak
+from fiveloop.state import new_ref
+
+WS, X = np.ones((12, 8, 8), np.float32), np.ones((4, 8), np.float32)
+LINE = "test_explain.py"
+
+
+def layer(w: Any, x: Any) -> Any:
+    h = checkpoint_name(fnp.tanh(x @ w), "hidden")
+    return fnp.sin(h) * x
+
+
+def model(ws: Any, x: Any, policy: Any = None) -> Any:
+    wrap = checkpoint(layer, policy=policy) if policy else layer
+    return (scan(lambda h, w: (wrap(w, h), None), x, ws)[0] ** 2).sum()
+
+
+def under(policy: Any) -> Any:
+    return lambda ws, x: model(ws, x, policy)
+
+
+def line_of(text: str) -> str:
+    """Where a line of this file is, as explanations print it."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return f"{LINE}:{1 + next(k for k, line in enumerate(lines) if text in line)}"
+
+
+def test_a_residual_of_a_loop_is_told_by_the_line_of_its_body() -> None:
+    kept = {r.origin: r for r in saved_residuals(under(policies.dots_saveable), WS, X)}
+    dot = kept["result of dot_general"]
+    assert (dot.path, dot.trips, dot.bytes, dot.bytes_each) == (
+        ("for", "checkpoint"),
+        12,
+        12 * X.nbytes,
+        X.nbytes,
+    )
+    assert f"{LINE}:{dot.source and dot.source.line}" == line_of("fnp.tanh(x @ w)")
+    assert (dot.policy, dot.verdict) == ("dots_saveable", "save")
+    assert [(n.primitive, n.again) for n in dot.needed_by] == [("tanh", True)]
+    assert dot.flops == 12 * 2 * 4 * 8 * 8
+    carry = kept["carry, result of mul"]
+    assert (carry.trips, carry.reason) == (12, "computing again starts from it")
+    assert f"{LINE}:{carry.source and carry.source.line}" == line_of("fnp.sin(h) * x")
+    assert kept["argument `ws`"].verdict == ""
+
+
+def test_labels_and_the_minimum_cut_are_told() -> None:
+    named = [r for r in saved_residuals(under(None), WS, X) if r.label]
+    assert [(r.label, r.origin, r.policy) for r in named] == [
+        ("hidden", "result of tanh", "minimum_cut")
+    ]
+    chosen = policies.save_only_these_names("hidden")
+    (named_too,) = [r for r in saved_residuals(under(chosen), WS, X) if r.label]
+    assert (named_too.origin, named_too.policy) == ("named 'hidden'", repr(chosen))
+
+
+def test_what_is_kept_in_a_branch_says_in_which() -> None:
+    def f(x: Any) -> Any:
+        return cond(x[0, 0] > 0, lambda x: fnp.sin(x @ x), lambda x: x, x).sum()
+
+    paths = {r.path for r in saved_residuals(f, np.ones((8, 8), np.float32)) if r.path}
+    assert paths == {("cond branch 1",)}
+
+
+def test_the_table_of_a_checkpointed_loop() -> None:
+    told = explain_residuals(under(policies.dots_saveable), WS, X)
+    tanh, carry = line_of("fnp.tanh(x @ w)"), line_of("fnp.sin(h) * x")
+    outside = line_of("** 2).sum()")
+    expected = f"""\
+  bytes  steps  value                 made at             in              needed by               verdict
+  3 KiB         argument `ws`                                             dot_general again       there anyway
+1.5 KiB     12  dot_general           {tanh}  for/checkpoint  tanh again              dots_saveable: save
+1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general again, mu…  computing again starts from…
+  128 B         mul                   {outside}                  mul                     no checkpoint is around
+
+saved  6.12 KiB in 4 values, 3 KiB of it there anyway
+again  15.4 k operations in the backward pass
+"""
+    assert str(told).startswith(expected)
+    assert repr(told) == str(told)
+    assert "and 3 more, 3.12 KiB" in told.table(1)
+
+
+def test_all_of_it_comes_back_from_json() -> None:
+    told = explain_residuals(under(policies.dots_saveable), WS, X)
+    data = json.loads(told.to_json(indent=1))
+    assert data == told.to_dict()
+    assert (
+        data["saved_bytes"]
+        == told.bytes
+        == saved_residuals(under(policies.dots_saveable), WS, X).bytes
+    )
+    assert data["residuals"][0]["type"] == "f32[12,8,8]"
+    assert max(level for level, _ in data["timeline"]) == told.peak
+    assert told.peak == max(data["peak_bytes"].values())
+
+
+def test_the_peak_is_that_of_the_gradient() -> None:
+    for policy in None, policies.nothing_saveable:
+        told = explain_residuals(under(policy), WS, X).peak
+        whole = peak(make_jaxpr(value_and_grad(under(policy), argnums=(0, 1)))(WS, X))
+        assert abs(told - whole) <= 256, "but for the cotangent, which is a number here"
+
+
+def test_the_passes_follow_each_other() -> None:
+    told = explain_residuals(
+        lambda x: fnp.sin(fnp.sin(x @ x) @ x).sum(), np.ones((8, 8), np.float32)
+    )
+    phases = [m.phase for m in told.moments]
+    assert phases == sorted(phases, reverse=True)
+    assert 0 < told.turn < len(phases)
+    assert told.flops_again == 0
+    assert told.at_peak[0].bytes == 256
+    assert told.at_peak[0].source.startswith(LINE)
+
+
+def test_what_is_computed_again_is_counted() -> None:
+    x = np.ones((16, 16), np.float32)
+
+    def f(x: Any) -> Any:
+        return fnp.sin(x @ x) @ x
+
+    again = explain_residuals(checkpoint(f, policy=policies.nothing_saveable), x).flops_again
+    assert again == 2 * 16**3 + 20 * 16**2, "the first product and its sine"
+    assert explain_residuals(checkpoint(f, policy=policies.everything_saveable), x).flops_again == 0
+
+
+def test_the_difference_of_two_policies() -> None:
+    saving, lean = (explain_residuals(under(p), WS, X) for p in (None, policies.nothing_saveable))
+    change = saving.compare(lean)
+    assert [r.label for r in change.gone] == ["hidden"]
+    assert change.new == ()
+    assert [r.label for r in lean.compare(saving).new] == ["hidden"]
+    assert "-1.5 KiB" in str(change)
+    assert "saved  6.12 KiB -> 4.62 KiB" in repr(change)
+    assert json.loads(change.to_json())["gone"][0]["label"] == "hidden"
+    assert str(saving.compare(saving)).startswith("saved")
+
+
+def test_pictures_are_svg(tmp_path: Path) -> None:
+    told = explain_residuals(under(None), WS, X)
+    for drawn in told, told.compare(explain_residuals(under(policies.nothing_saveable), WS, X)):
+        path = tmp_path / "memory.svg"
+        assert drawn.plot(path) == path.read_text(encoding="utf-8") == drawn._repr_svg_()
+        words = [
+            t.text for t in ET.fromstring(drawn.plot()).iter("{http://www.w3.org/2000/svg}text")
+        ]
+        assert "Temporary memory of <lambda>" in words
+    with pytest.raises(ValueError, match=r"plot: path must end with .svg.*memory.png"):
+        told.plot(tmp_path / "memory.png")
+
+
+def test_a_function_that_writes_a_ref_is_explained() -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(fnp.zeros(8))
+        ref[...] = fnp.sin(x)
+        return (ref[...] * x).sum()
+
+    kept = explain_residuals(checkpoint(jit(f)), np.ones(8, np.float32))
+    assert [r.origin for r in kept.residuals] == ["argument `x`"]
+    assert kept.flops_again >= 160, "the sine"
+
+
+def test_a_function_is_expected() -> None:
+    with pytest.raises(TypeError, match="explain_residuals: expected a function, got 3"):
+        explain_residuals(3, X)  # type: ignore[arg-type]  # that is the point
