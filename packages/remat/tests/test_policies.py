@@ -65,7 +65,7 @@ def cosines(eqn: policies.Candidate) -> Verdict:
 
 
 EXP = ("f32[2,3,3]", "result of exp")
-MUCH_AGAIN = MinimumCut(memory_cost=100.0)
+MUCH_AGAIN = MinimumCut(memory_cost=100.0, share=5.0)
 
 HIDDEN_AND_COS = {("f32[3,5]", "named 'hidden'"), ("f32[3,5]", "result of cos")}
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import jit
+from fiveloop.core import MinimumCut, jit
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
@@ -59,7 +59,7 @@ def test_what_a_cut_keeps_is_named_by_what_made_it() -> None:
         h = (x * x).sum() * x
         return sp.sin(h) * ew.exp(h) * sp.tanh(h)
 
-    found = saved_residuals(checkpoint(f, policy=policies.minimum_cut), np.ones(8, np.float32))
+    found = saved_residuals(checkpoint(f, policy=MinimumCut(share=2.0)), np.ones(8, np.float32))
     assert sorted(r.origin for r in found) == ["argument `x`", "result of reduce_sum"]
     (total,) = [r for r in found if r.origin == "result of reduce_sum"]
     assert total.source is not None

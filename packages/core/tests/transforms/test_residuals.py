@@ -199,7 +199,7 @@ def test_no_other_choice_costs_less(seed: int) -> None:
     jaxpr = random_program(rng, 9)
     price = float(rng.choice([0.5, 2.0, 8.0]))
     wanted = [e.outvars[0] for e in jaxpr.eqns if rng.integers(0, 2)]
-    policy = MinimumCut(memory_cost=price, share=1.0)
+    policy = MinimumCut(memory_cost=price, share=1e6)
     known = [Known(eqn, policy(Candidate(eqn))) for eqn in jaxpr.eqns]
     light = [e for e in jaxpr.eqns if e.primitive.name != "cumsum"]
     found = minimum_cut(known, wanted, set(), body_work(jaxpr))

@@ -21,6 +21,7 @@ from fiveloop.core.extend import (
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.broadcast import zeros
+from fiveloop.core.primitives.shape import concatenate
 from fiveloop.loops import cond, for_loop, scan
 from fiveloop.testing.core.compare import assert_all_close
 from fiveloop.testing.core.gradcheck import check_grads
@@ -64,11 +65,49 @@ STACK = f"f32[{STEPS},{WIDTH}]"
 
 
 def test_a_chain_of_functions_keeps_less() -> None:
-    """What is carried and the last function's value are one stack; the others are made of them again."""
+    """What is carried and the last function's value are one stack; a cosine is computed later, from what is carried.
+
+    The sine would be computed twice, and that is half of what a step does: it is kept unless a chain may cost that.
+    """
     assert plainly_kept(chain, *CHAIN) == [STACK] * 3
-    assert kept(chain, *CHAIN) == [STACK]
+    assert kept(chain, *CHAIN) == [STACK] * 2
+    assert kept(chain, *CHAIN, plan=SavingPlan(MinimumCut(share=4.0))) == [STACK]
     nothing_again = SavingPlan(MinimumCut(share=0.0))
     assert kept(chain, *CHAIN, plan=nothing_again) == [STACK] * 3
+
+
+def alphas(scores: Any) -> Any:
+    """A recurrence in log space: each state is reached from itself and from its two neighbours."""
+
+    def step(alpha: Any, score: Any) -> tuple[Any, None]:
+        one, two = (concatenate([alpha[k:], alpha[:k]], 0) for k in (1, 2))
+        return sp.logaddexp(sp.logaddexp(alpha, one), two) + score, None
+
+    return scan(step, scores[0], scores)[0].sum()
+
+
+def written_out(scores: Any) -> Any:
+    """Sums of exponentials, and their logarithms."""
+
+    def step(alpha: Any, score: Any) -> tuple[Any, None]:
+        one = concatenate([alpha[1:], alpha[:1]], 0)
+        return ew.log(ew.exp(alpha) + ew.exp(one)) + score, None
+
+    return scan(step, scores[0], scores)[0].sum()
+
+
+@pytest.mark.parametrize(
+    ("fun", "functions"), [(alphas, {"logaddexp": 2}), (written_out, {"exp": 2, "log": 1})]
+)
+def test_functions_in_a_chain_are_computed_once(
+    fun: Callable[..., Any], functions: dict[str, int]
+) -> None:
+    """Beside what is carried, one value of a step is kept: the first sum, or the sum of exponentials."""
+    jaxpr = make_jaxpr(grad(fun))(drawn(STEPS, WIDTH))
+    bodies = [e.params.body for e in jaxpr.eqns if e.primitive.name == "for"]
+    found = [e.primitive.name for body in bodies for e in body.eqns]
+    assert {name: found.count(name) for name in functions} == functions
+    assert STACK in kept(fun, drawn(STEPS, WIDTH))
 
 
 def sigmoid(x: Any) -> Any:

@@ -39,6 +39,17 @@ def longer(count: int) -> Callable[[Any], Any]:
     return lambda x: scan(step, 0.0, x)
 
 
+def blurred(x: Any) -> Any:
+    """A stencil: each element is made of several, which two steps in one kernel would each make again."""
+    return fori_loop(0, 37, lambda i, y: y.at[1:-1].set((y[2:] + y[:-2]) * 0.5), x)
+
+
+def swinging(x: Any) -> Any:
+    """Two arrays are carried, each made of both: two kernels, and each would compute both steps."""
+    step = lambda i, s: (s[0] + 0.1 * s[1], s[1] - 0.1 * sin(s[0]))
+    return fori_loop(0, 37, step, (x, x))
+
+
 def nested(x: Any) -> Any:
     return scan(lambda s, x: (fori_loop(0, 3, lambda j, s: s * x, s), None), 1.0, x)
 
@@ -59,6 +70,9 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (lambda x: fori_loop(0, 37, lambda i, y: y.at[(7 * i) % 37].mul(0.5), x), [0]),
     (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x), [2]),
     (lambda x: fori_loop(0, 37, lambda i, n: n + 1, 0), [0]),
+    (blurred, [0]),
+    (swinging, [0]),
+    (lambda x: swinging(x[0]), [4]),
 ]
 
 
@@ -90,6 +104,15 @@ def test_halves_of_a_derivative_choose_for_themselves() -> None:
         return scan(step, 0.0, x)[0]
 
     assert turns(grad(loss), X) == [4, 4]
+
+
+@pytest.mark.parametrize(("fun", "other"), [(blurred, "take"), (swinging, "swap")])
+def test_steps_of_several_kernels_are_told(fun: Callable[[Any], Any], other: str) -> None:
+    decision = explain(fun, X).loops[0].decision("unroll")
+    assert not decision.done
+    assert decision.reason == (
+        f"a turn is one step: a step on 37 elements is more than one kernel: `{other}`"
+    )
 
 
 def test_it_is_told() -> None:

@@ -145,6 +145,7 @@ from .primitives.special import (
     erfc,
     integer_pow,
     integer_pow_p,
+    logaddexp,
     logistic,
     sin,
     sinh,

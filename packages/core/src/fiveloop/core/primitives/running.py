@@ -15,7 +15,7 @@ from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape
+from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape, special
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _lower_prefix(kind: str) -> rules.Lower:
         wide = hlo.convert(b, x, arrays.wide_for_sums(x.dtype))
         if ctx.platform != "cpu" and kind in hlo.COMBINERS:
             return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
-        combine = hlo.COMBINERS.get(kind, _log_add_exp)
+        combine = hlo.COMBINERS.get(kind, special.log_add_exp)
         start = hlo.identity(kind, wide.dtype) if kind in hlo.COMBINERS else -np.inf
         identity = hlo.constant(b, start, (), wide.dtype)
         rows = in_front(b, wide, p.axis)
@@ -159,17 +159,6 @@ def _by_window(b: hlo.Builder, x: hlo.IRValue, kind: str, p: CumulativeParams) -
     window[p.axis] = n
     padding[p.axis] = (0, n - 1) if p.reverse else (n - 1, 0)
     return hlo.reduce_window(b, x, kind, window, padding=padding)
-
-
-def _log_add_exp(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
-    """The greater plus log1p of the rest; of two equal infinities that one."""
-    top, gap = hlo.max(b, x, y), hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))
-    spread = hlo.add(b, top, hlo.log1p(b, hlo.exp(b, gap)))
-    return hlo.select(b, hlo.compare(b, x, y, "EQ"), _plus_log2(b, x), spread)
-
-
-def _plus_log2(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
-    return hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
 
 
 Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]

@@ -12,7 +12,18 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
-from fiveloop.core.primitives.elementwise import add, div, exp, mul, neg, rsqrt, square, sub
+from fiveloop.core.primitives.elementwise import (
+    add,
+    div,
+    exp,
+    is_nan,
+    mul,
+    neg,
+    rsqrt,
+    select,
+    square,
+    sub,
+)
 
 sin: family.Unary = family.unary(
     "sin",
@@ -66,6 +77,30 @@ atan2: family.Binary = family.binary(
     ),
     kinds="f",
     flops=costs.SLOW,
+)
+
+
+def log_add_exp(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
+    """The greater plus log1p of the rest; of two equal infinities that one."""
+    top, gap = hlo.max(b, x, y), hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))
+    spread = hlo.add(b, top, hlo.log1p(b, hlo.exp(b, gap)))
+    twice = hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
+    return hlo.select(b, hlo.compare(b, x, y, "EQ"), twice, spread)
+
+
+def _share(x: Value, y: Value) -> Value:
+    """The slope of `logaddexp(x, y)` in `x`: exp(x) / (exp(x) + exp(y)), half for equal infinities."""
+    apart = sub(x, y)
+    return logistic(select(is_nan(apart), broadcast.full_like(apart, 0), apart))
+
+
+logaddexp: family.Binary = family.binary(
+    "logaddexp",
+    "log(exp(x) + exp(y)), without overflow on the way. Equal infinities share the derivative.",
+    log_add_exp,
+    (lambda t, out, x, y: mul(t, _share(x, y)), lambda t, out, x, y: mul(t, _share(y, x))),
+    kinds="f",
+    flops=2 * costs.EXP,
 )
 sinh: family.Unary = family.unary(
     "sinh", "The hyperbolic sine.", hlo.sinh, lambda t, y, x: mul(t, cosh(x)), flops=costs.EXP

@@ -22,6 +22,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.primitives.costs import EXP
 from fiveloop.core.transforms.cost import equation_cost, equation_time
 
 P = TypeVar("P", bound=Hashable)
@@ -124,6 +125,15 @@ It is done in the other half in place of this one, unless some of what is made o
 WORD = 4
 """Bytes that a value takes at least: a byte of each step takes the time of a word on its way there and back."""
 
+CHAINED = 0.2
+"""By what each function such as exp in a chain multiplies the share of the body's work that the chain may cost.
+
+XLA puts a chain into each kernel that needs its end, and where it is not by element there, as in a concatenation, it
+is not computed many elements at once either. Measured on recurrences of a few functions, doing one of them again took
+up to three times as long as keeping it, and doing a chain of them again up to twenty times. Beside a contraction one
+is nothing: the share of the hyperbolic tangent of a gated cell of width 16 is .08. `benchmarks/planning/fit.py`.
+"""
+
 ROUNDS = 4
 """How often chains that are too long are broken and the cut is made anew; what is then too long is kept."""
 
@@ -147,6 +157,11 @@ class Known:
         work = equation_time(self.eqn) if heavy else work_of(self.eqn)
         return work * (MOVED if self.moves else 1.0)
 
+    @property
+    def functions(self) -> int:
+        """How many functions such as exp doing it again adds for each element."""
+        return 0 if self.moves else equation_cost(self.eqn).flops // (EXP * max(_made(self.eqn), 1))
+
 
 @dataclass(frozen=True, slots=True)
 class _Node:
@@ -154,6 +169,7 @@ class _Node:
 
     eqn: ir.Eqn
     adds: float
+    functions: int
     work: float | None
     kept: float | None
 
@@ -186,16 +202,17 @@ def minimum_cut(
 
 def _over(nodes: Sequence[_Node], again: set[ir.Eqn], limit: float) -> set[ir.Eqn]:
     """Those that end the chains that cost more than they may: the longest way from what is kept."""
-    length: dict[ir.Var, float] = {}
+    length: dict[ir.Var, tuple[float, int]] = {}
     found: set[ir.Eqn] = set()
     for node in nodes:
         if node.eqn in again:
-            so_far = max((length.get(v, 0.0) for v in ir.used_vars(node.eqn.invars)), default=0.0)
-            total = so_far + node.adds
-            if total > limit:
+            so_far = [length[v] for v in ir.used_vars(node.eqn.invars) if v in length]
+            total = max([work for work, _ in so_far], default=0.0) + node.adds
+            functions = max([count for _, count in so_far], default=0) + node.functions
+            if total > limit * CHAINED**functions:
                 found.add(node.eqn)
-                total = 0.0
-            length.update(dict.fromkeys(node.eqn.outvars, total))
+                total, functions = 0.0, 0
+            length.update(dict.fromkeys(node.eqn.outvars, (total, functions)))
     return found
 
 
@@ -213,9 +230,15 @@ def body_work(jaxpr: ir.Jaxpr) -> int:
 
 def work_of(eqn: ir.Eqn) -> int:
     """The operations of an equation, one an element at least; few elements take the time of a whole vector."""
-    made = max([ir.size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates], default=0)
+    made = _made(eqn)
     work = max(equation_cost(eqn).flops, made)
     return work * LANES // made if 0 < made < LANES else work
+
+
+def _made(eqn: ir.Eqn) -> int:
+    """The elements of an equation's largest result."""
+    sizes = [ir.size_of(v.aval.shape) for v in eqn.outvars if not v.aval.accumulates]
+    return max(sizes, default=0)
 
 
 def _reached(known: Sequence[Known], wanted: Iterable[ir.Var], at_hand: Set[ir.Var]) -> list[_Node]:
@@ -251,12 +274,12 @@ def _results(nodes: Iterable[_Node]) -> list[ir.Var]:
 
 def _node(k: Known) -> _Node:
     if k.again:
-        return _Node(k.eqn, k.work, 0, None)
+        return _Node(k.eqn, k.work, k.functions, 0, None)
     if not isinstance(k.verdict, rules.Weigh):
-        return _Node(k.eqn, k.work, None, 0)
+        return _Node(k.eqn, k.work, k.functions, None, 0)
     if not _may_be_weighed(k):
-        return _Node(k.eqn, k.work, None, k.verdict.memory_cost)
-    return _Node(k.eqn, k.work, k.verdict.compute_cost * k.work, k.verdict.memory_cost)
+        return _Node(k.eqn, k.work, k.functions, None, k.verdict.memory_cost)
+    return _Node(k.eqn, k.work, k.functions, k.verdict.compute_cost * k.work, k.verdict.memory_cost)
 
 
 class _Network:

@@ -151,16 +151,16 @@ class _Loop:
         return not self._split_body(tuple(unknown)).unknown_in[flag]
 
     def _split_body(self, unknown: util.Mask) -> transforms.Split:
-        """Split the body; where that keeps less, with the stack of what is carried in place of two.
+        """Split the body; where that keeps less, with the stack of what is carried in place of two or more.
 
-        What is cut from a carried value may be cut from that again.
+        What is cut from a carried value may be cut from that again, or what is light be computed from it again.
         """
         cut = self._split_giving(unknown, [])
         left = self._sort_residuals(cut).stacked
         carried = self._carried(cut.unknown_in[1:])
         wanted = cut_from(self.p.body, carried, left)
-        shared = [v for v in carried if v in wanted]
-        if not shared:
+        shared = [v for v in carried if v in wanted] or [*carried]
+        if not shared or not left:
             return cut
         pairs = [*shared, *[carried[v].after for v in shared]]
         other = self._split_giving(cut.unknown_in[1:], pairs)

@@ -3,6 +3,10 @@
 What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
 computes a few numbers from those of the step before, and little else, that is what it waits for. A longer body hides
 it, and takes longer to compile. A loop that reads and writes an array at indices is left alone: XLA might copy that.
+
+XLA compiles what leads to each written value into a kernel of its own, and computes again in it what several of them
+share. For a few numbers that is nothing. Steps on arrays are only put together where they are one kernel: they work
+element by element, towards one value.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir
+from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.ir import indexer
 from fiveloop.loops import options, record
 from fiveloop.loops.analysis.early_end import end_flag
@@ -21,8 +25,15 @@ from fiveloop.state.io.primitive import callback_p
 
 STEP = "unroll"
 _RUNS: Mapping[ir.Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
-TURNS = ((4, 16, 4), (4, 48, 2), (1024, 32, 2))
-"""Elements of the largest value of a body, its equations, both at most; and how many steps make a turn."""
+TURNS = ((4, 16, 4), (4, 40, 2), (1024, 32, 2))
+"""Elements of the largest value of a body, its equations, both at most; and how many steps make a turn.
+
+Fitted on two versions of jaxlib to the loops of `benchmarks/planning/fitted.py`: `benchmarks/planning/fit.py`.
+"""
+FEW = 4
+"""Elements of the largest value up to which a step may be several kernels."""
+_READ = (primitives.get_p, prims.broadcast_in_dim_p)
+_WRITTEN = (primitives.swap_p, primitives.addupdate_p)
 LEAST_TURNS = 4
 """Turns below which nothing is gained."""
 
@@ -82,7 +93,22 @@ def steps_a_turn(body: Jaxpr) -> int:
     if not all(map(ir.is_constant, sizes)):
         return 1
     largest, count = max(sizes, default=0), len(body.eqns)
+    if largest > FEW and _other_kernel(body) is not None:
+        return 1
     return next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
+
+
+def _other_kernel(body: Jaxpr) -> ir.Eqn | None:
+    """The first equation that makes a step more than one kernel: not by element, or a second value written."""
+    written: ir.Atom | None = None
+    for eqn in body.eqns:
+        if eqn.primitive in _WRITTEN and not eqn.outvars:
+            written = written or eqn.invars[1]
+            if eqn.invars[1] is not written:
+                return eqn
+        elif eqn.primitive not in _READ and not rules.by_element_rules.find(eqn.primitive):
+            return eqn
+    return None
 
 
 def waits(body: Jaxpr, ref: ir.Var) -> bool:
@@ -125,4 +151,10 @@ def _size(eqn: ir.Eqn) -> tuple[str, ir.Source | None]:
     most = max(most for most, _, _ in TURNS)
     if size > most:
         return f"it computes an array of {size:,} elements, more than {most:,}", largest.source
+    other = _other_kernel(eqn.params.body)
+    if size > FEW and other is not None:
+        return (
+            f"a step on {size:,} elements is more than one kernel: `{other.primitive}`",
+            other.source,
+        )
     return f"it is long, {len(eqn.params.body.eqns)} operations", eqn.source
