@@ -99,10 +99,9 @@ def test_the_gradient_of_a_recurrence() -> None:
           - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
           - constants: w, params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
           + passthrough: carry[0]: f32[40] of each step is what the step before made of it, test_explain.py:45
-          + unroll: a step waits for what the last one carries, so 2 make a turn of the loop, test_explain.py:45
+          - unroll: a turn is one step: a step on 40 elements is more than one kernel: `dot_general`, test_explain.py:43
           + ranges: xs, residual: indices are in range, so they are not resolved, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
-          unroll: 2 steps are compiled into one turn
           in place: no write uses an element of another array that changes: nothing has to be ordered
         loop 2: scan of `step`, backward half of a derivative, test_explain.py:45, 12 steps, counting down
           carry[0]               f32[40]     value, the same in all steps
@@ -112,9 +111,8 @@ def test_the_gradient_of_a_recurrence() -> None:
           factor                 f32[12,40]  Ref, at indices
           factor                 f32[12,40]  Ref, at indices
           + sink: cotangent of w: the factors of its terms are kept, and contracted after the loop, test_explain.py:45
-          + unroll: a step waits for what the last one carries, so 2 make a turn of the loop, test_explain.py:45
+          - unroll: a turn is one step: a step on 40 elements is more than one kernel: `select`, test_explain.py:90
           + ranges: residual, factor: indices are in range, so they are not resolved, test_explain.py:45
-          unroll: 2 steps are compiled into one turn
           in place: no write uses an element of another array that changes: nothing has to be ordered
         nothing in these loops needs an order, so none was written
         """,
