@@ -126,7 +126,7 @@ WORD = 4
 """Bytes that a value takes at least: a byte of each step takes the time of a word on its way there and back."""
 
 CHAINED = 0.2
-"""By what each function such as exp in a chain multiplies the share of the body's work that the chain may cost.
+"""By what a function such as exp in a chain, and a second one, multiply the share of the work that a chain may cost.
 
 XLA puts a chain into each kernel that needs its end, and where it is not by element there, as in a concatenation, it
 is not computed many elements at once either. Measured on recurrences of a few functions, doing one of them again took
@@ -209,7 +209,7 @@ def _over(nodes: Sequence[_Node], again: set[ir.Eqn], limit: float) -> set[ir.Eq
             so_far = [length[v] for v in ir.used_vars(node.eqn.invars) if v in length]
             total = max([work for work, _ in so_far], default=0.0) + node.adds
             functions = max([count for _, count in so_far], default=0) + node.functions
-            if total > limit * CHAINED**functions:
+            if total > limit * CHAINED ** min(functions, 2):
                 found.add(node.eqn)
                 total, functions = 0.0, 0
             length.update(dict.fromkeys(node.eqn.outvars, (total, functions)))
