@@ -48,6 +48,7 @@ class Row:
     compile: float | None = None
     staging: Summary | None = None
     temp_bytes: int | None = None
+    saved_bytes: int | None = None
     copies: int | None = None
     ratio: Ratio | None = None
     lower_ratio: Ratio | None = None
@@ -121,6 +122,7 @@ class Runner:
             return None
         assert isinstance(built, Built)
         row.compile, row.temp_bytes, row.copies = built.compile, built.temp_bytes, built.copies
+        row.saved_bytes = built.saved_bytes
         return built
 
     def check(self, case: Case, size: int, active: list[Contender], rows: dict[str, Row]) -> None:

@@ -9,11 +9,15 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Program:
-    """One function to compile, its arguments as NumPy arrays, and the array shapes no loop step may copy."""
+    """One function to compile, its arguments as NumPy arrays, and the array shapes no loop step may copy.
+
+    `saved_bytes` is what its forward pass saves for the backward pass, where a benchmark compares that.
+    """
 
     fun: Callable[..., Any]
     args: tuple[Any, ...]
     watched: tuple[tuple[int, ...], ...] = ()
+    saved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,15 @@ class RatioLimit:
 
 
 @dataclass(frozen=True)
+class AtMost:
+    """Our own metric, at the largest size."""
+
+    metric: str
+    at_most: float
+    row: str
+
+
+@dataclass(frozen=True)
 class GrowthLimit:
     """The exponent with which our own metric may grow with the size."""
 
@@ -84,7 +97,7 @@ class GeomeanLimit:
     cases: tuple[str, ...]
 
 
-Limit = RatioLimit | GrowthLimit | NoCopies
+Limit = RatioLimit | AtMost | GrowthLimit | NoCopies
 
 
 @dataclass(frozen=True)

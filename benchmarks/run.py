@@ -21,7 +21,7 @@ from benchmarks.model import Benchmark, Case
 from benchmarks.pool import Pool
 from benchmarks.verdicts import Finding, findings, geomean_finding, growths
 
-NAMES = ("core", "inplace", "loops", "planning", "state", "transformer", "while")
+NAMES = ("core", "inplace", "loops", "planning", "remat", "state", "transformer", "while")
 QUICK = Settings(rounds=3, round_seconds=0.01, lower_rounds=1, pace=0.3)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.duel import Row
-from benchmarks.model import Case, GeomeanLimit, GrowthLimit, Limit, NoCopies, RatioLimit
+from benchmarks.model import AtMost, Case, GeomeanLimit, GrowthLimit, Limit, NoCopies, RatioLimit
 from benchmarks.stats import Ratio, growth_exponent, meets
 
 
@@ -60,6 +60,8 @@ def judge(case: Case, limit: Limit, rows: Sequence[Row]) -> Finding:
     match limit:
         case RatioLimit():
             return ratio_finding(case, limit, rows)
+        case AtMost():
+            return own_finding(case, limit, rows)
         case GrowthLimit():
             return growth_finding(case, limit, rows)
         case NoCopies():
@@ -100,6 +102,19 @@ def measured_ratio(metric: str, ours: Row, theirs: Row) -> Ratio | None:
         return theirs.staging_ratio
     a, b = ours.metric(metric), theirs.metric(metric)
     return None if a is None or not b else Ratio(a / b, a / b, a / b)
+
+
+def own_finding(case: Case, limit: AtMost, rows: Sequence[Row]) -> Finding:
+    """Our own metric at the largest size that ran."""
+    mine = [row for row in rows if row.contender == case.ours.name]
+    values = {row.size: row.metric(limit.metric) for row in mine}
+    known = {size: value for size, value in values.items() if value is not None}
+    if not known:
+        what, at_most = limit.metric, f"{limit.at_most:g}"
+        return Finding(case.name, what, limit.row, "not measured", at_most, None)
+    size = max(known)
+    what, kept = f"{limit.metric}, n = {size}", known[size] <= limit.at_most
+    return Finding(case.name, what, limit.row, f"{known[size]:.3g}", f"{limit.at_most:g}", kept)
 
 
 def growth_finding(case: Case, limit: GrowthLimit, rows: Sequence[Row]) -> Finding:

@@ -27,6 +27,7 @@ class Built:
     temp_bytes: int | None
     copies: int | None
     run: float
+    saved_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ class Worker:
         self.ready[task.key] = ready
         first = timed(ready)
         run = min(first, timed(ready)) if first < 5.0 else first
-        return Built(ready.trace_lower, ready.compile, ready.temp_bytes, ready.copies, run)
+        saved = None if isinstance(program, Action) else program.saved_bytes
+        return Built(ready.trace_lower, ready.compile, ready.temp_bytes, ready.copies, run, saved)
 
     def results(self, key: str) -> dict[str, Any]:
         """What the program computes, as named NumPy arrays."""

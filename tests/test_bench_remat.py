@@ -11,8 +11,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import verdicts
+from benchmarks.duel import Row
+from benchmarks.model import AtMost, RatioLimit
+from benchmarks.remat import declared, fiveloop_models
+from benchmarks.remat.inputs import NO_CHECKPOINT, POLICIES
 from benchmarks.remat.models import KEPT, MODELS, Library, Model
 from benchmarks.remat.models.fiveloop_library import LIBRARY
+from benchmarks.stats import summarise
 
 from fiveloop.core import jit, make_jaxpr, tree_leaves, value_and_grad
 from fiveloop.remat import checkpoint, policies
@@ -38,3 +44,31 @@ def test_each_model_labels_a_value_that_is_worth_saving(name: str) -> None:
     model = MODELS[name]
     jaxpr = make_jaxpr(lambda p, d: model.loss(LIBRARY, p, d))(*model.arguments())
     assert f"name={KEPT}" in str(jaxpr)
+
+
+def test_every_model_has_a_case_for_each_policy_and_limits_name_what_runs() -> None:
+    names = {case.name for case in declared.CASES}
+    assert len(names) == len(declared.CASES)
+    assert {f"{p}/{m}" for p in (*POLICIES, NO_CHECKPOINT) for m in MODELS} <= names
+    for case in declared.CASES:
+        limited = {limit.peer for limit in case.limits if isinstance(limit, RatioLimit)}
+        assert limited <= {peer.name for peer in case.peers}
+    (geometric,) = declared.BENCHMARK.limits
+    assert set(geometric.cases) <= names
+
+
+def test_a_program_says_how_many_bytes_it_saves() -> None:
+    # The sequence is data, and the last state is compared with its target: two states of each step, and four gates.
+    program = fiveloop_models.build("lstm", NO_CHECKPOINT, 2)
+    assert program.saved_bytes == (6 * 2 + 1) * 32 * 128 * 4
+
+
+def test_our_own_metric_misses_its_limit_at_the_largest_size() -> None:
+    case, limit = declared.PLANNING_CASE, AtMost("run", 1.0, "row")
+
+    def row(size: int, seconds: float) -> Row:
+        return Row(case.name, size, size, "fiveloop", summarise([seconds] * 3))
+
+    assert verdicts.judge(case, limit, [row(10, 2.0), row(20, 0.5)]).kept is True
+    assert verdicts.judge(case, limit, [row(10, 0.5), row(20, 2.0)]).kept is False
+    assert verdicts.judge(case, limit, []).kept is None

@@ -28,12 +28,14 @@ class Library:
 class Model:
     """A pure loss of parameters and data, and its arguments as nested dictionaries of NumPy arrays.
 
-    The `small` sizes run and compile in a moment, for tests; the `full` ones are those of the benchmark.
+    The `small` sizes run and compile in a moment, for tests; the `full` ones are those of the benchmark. `depth` names
+    the size that counts the repeated parts.
     """
 
     name: str
     loss: Callable[[Library, Tree, Tree], Any]
     init: Callable[["Draw", Sizes], tuple[Tree, Tree]]
+    depth: str
     small: Sizes
     full: Sizes
 

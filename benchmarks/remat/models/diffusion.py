@@ -71,6 +71,7 @@ MODEL = Model(
     name="diffusion",
     loss=loss,
     init=init,
+    depth="blocks",
     small={"blocks": 3, "places": 32, "width": 8, "batch": 8},
     full={"blocks": 8, "places": 256, "width": 64, "batch": 16},
 )

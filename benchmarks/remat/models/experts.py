@@ -42,6 +42,7 @@ MODEL = Model(
     name="experts",
     loss=loss,
     init=init,
+    depth="experts",
     small={"tokens": 64, "width": 8, "hidden": 16, "experts": 4},
     full={"tokens": 512, "width": 128, "hidden": 256, "experts": 8},
 )

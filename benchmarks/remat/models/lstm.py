@@ -38,6 +38,7 @@ MODEL = Model(
     name="lstm",
     loss=loss,
     init=init,
+    depth="steps",
     small={"steps": 12, "width": 8, "batch": 3},
     full={"steps": 256, "width": 128, "batch": 32},
 )

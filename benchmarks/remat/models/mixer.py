@@ -51,6 +51,7 @@ MODEL = Model(
     name="mixer",
     loss=loss,
     init=init,
+    depth="blocks",
     small={"blocks": 6, "places": 16, "width": 16, "hidden": 32, "batch": 8, "classes": 5},
     full={"blocks": 24, "places": 64, "width": 128, "hidden": 256, "batch": 16, "classes": 10},
 )

@@ -41,6 +41,7 @@ MODEL = Model(
     name="neural_ode",
     loss=loss,
     init=init,
+    depth="steps",
     small={"steps": 20, "width": 3, "hidden": 8, "batch": 4},
     full={"steps": 1000, "width": 16, "hidden": 64, "batch": 64},
 )

@@ -80,6 +80,7 @@ MODEL = Model(
     name="transformer",
     loss=loss,
     init=init,
+    depth="layers",
     small={
         "layers": 3,
         "width": 16,

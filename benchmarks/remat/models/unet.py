@@ -53,6 +53,7 @@ MODEL = Model(
     name="unet",
     loss=loss,
     init=init,
+    depth="levels",
     small={"levels": 2, "places": 32, "width": 8, "batch": 8},
     full={"levels": 4, "places": 512, "width": 32, "batch": 16},
 )

@@ -1,0 +1,35 @@
+"""The policies and budgets that are compared, and the arguments of a model at a depth."""
+
+from typing import Any
+
+from benchmarks.remat.models import KEPT, MODELS
+from benchmarks.remat.models.base import Draw
+
+NO_CHECKPOINT = "no_checkpoint"
+NAMES = "save_only_these_names"
+POLICIES = (
+    "nothing_saveable",
+    "dots_with_no_batch_dims_saveable",
+    "dots_saveable",
+    NAMES,
+    "everything_saveable",
+)
+BUDGETS = (0.25, 0.5, 0.75)
+"""What of the bytes between the least that can and all."""
+
+
+def depth_of(model: str) -> int:
+    """How many layers, steps, blocks or levels the model has at its full size."""
+    return MODELS[model].full[MODELS[model].depth]
+
+
+def arguments(model: str, depth: int) -> tuple[Any, Any]:
+    """Parameters and data of a model that is so deep, and of its full size otherwise."""
+    found = MODELS[model]
+    return found.init(Draw(), {**found.full, found.depth: depth})
+
+
+def policy_of(library: Any, name: str) -> Any:
+    """A policy by its name, from the library's module of policies."""
+    policy = getattr(library, name)
+    return policy(KEPT) if name == NAMES else policy
