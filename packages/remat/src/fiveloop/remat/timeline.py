@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, repeat, pairwise
 from typing import Any
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
@@ -109,10 +109,30 @@ class _Op:
     light: bool = False
     expensive: bool = False
     view: bool = False
+    unary: bool = False
     over: Sequence[tuple[int, int]] = ()
     absorbs: bool = False
     inner: Timeline | None = None
     fused: bool = False
+
+
+@dataclass(slots=True)
+class _Uses:
+    """How a value is used: in memory until a place, by what is fused until another; by how many, all absorbing?"""
+
+    memory: int = -1
+    fused: int = -1
+    count: int = 0
+    absorbed: bool = True
+
+    def add(self, until: int, op: _Op) -> None:
+        """Note a use."""
+        self.count += 1
+        self.absorbed &= op.absorbs
+        if op.light and not op.absorbs:
+            self.fused = max(self.fused, until)
+        else:
+            self.memory = max(self.memory, until)
 
 
 class _Layout:
@@ -213,7 +233,15 @@ class _Layout:
         if rules.by_element_rules.find(op.eqn.primitive):
             (v,) = op.outs
             op.over = [(v, x) for x in op.ins if x >= 0 and self.sizes[x] == self.sizes[v]]
+        rank = op.eqn.outvars[0].aval.ndim
+        op.unary = sum(map(self.is_large, op.eqn.invars, op.ins, repeat(rank))) <= 1
         op.absorbs = op.eqn.primitive.name.startswith("reduce_") and not op.light
+
+    def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
+        """Whether an operand is an array of a rank that is not made of a smaller one by repeating it."""
+        made = self.maker.get(x)
+        spread = made is not None and made.eqn.primitive is prims.broadcast_in_dim_p
+        return x >= 0 and a.aval.ndim >= rank and not spread
 
     def divides_by_few(self, op: _Op) -> bool:
         """Whether a division is by repeated numbers: XLA multiplies by their inverses."""
@@ -237,7 +265,7 @@ class _Layout:
                 continue
             key = (x, copied)
             if key not in self.flat:
-                op = _Op(eqn, [x], [self.value(a.aval)], light=True, view=not copied)
+                op = _Op(eqn, [x], [self.value(a.aval)], light=True, view=not copied, unary=True)
                 (self.flat[key],) = self.add(op)
             found.append(self.flat[key])
         return found
@@ -265,29 +293,48 @@ class _Layout:
     def last_uses(self) -> list[int]:
         """The place of the last equation that reads each value; what is fused is read where its result is."""
         end = len(self.ops) - 1
-        last, users = [-1] * len(self.sizes), [0] * len(self.sizes)
-        into_light, absorbed = [True] * len(self.sizes), [True] * len(self.sizes)
+        last = [-1] * len(self.sizes)
+        uses = [_Uses() for _ in self.sizes]
         for v in self.results:
             if v >= 0:
-                last[v], into_light[v], absorbed[v] = end, False, False
+                uses[v].memory, uses[v].absorbed = end, False
+        crossing = self.crossing()
         for place in range(end, -1, -1):
             op = self.ops[place]
-            if op.light:
-                few = not op.expensive or users[op.outs[0]] <= 1
-                op.fused = few and all(into_light[v] for v in op.outs)
-                if not op.fused and op.over and not op.expensive:
-                    (v,) = op.outs
-                    op.fused = op.absorbs = users[v] == 1 and absorbed[v]
-            until = max([last[v] for v in op.outs], default=place) if op.fused else place
+            until = place
             for v in op.outs:
-                last[v] = max(last[v], place)
-            for v in set(op.ins):
-                if v >= 0:
-                    last[v] = max(last[v], until)
-                    users[v] += 1
-                    into_light[v] &= op.light and not op.absorbs
-                    absorbed[v] &= op.absorbs
+                last[v] = max(place, uses[v].memory, uses[v].fused)
+            if op.light:
+                (v,) = op.outs[:1]
+                until = self.fused_until(op, place, uses[v], v in crossing)
+                if until > place and not op.fused:
+                    last[v] = uses[v].memory
+            for x in {x for x in op.ins if x >= 0}:
+                uses[x].add(until, op)
         return last
+
+    def fused_until(self, op: _Op, place: int, use: _Uses, crosses: bool) -> int:
+        """Fuse a light equation into those that use its result, as far as that is done; where it is computed last."""
+        again = not op.expensive and (op.unary or not crosses)
+        if use.memory < 0 and (use.count <= 1 or again):
+            op.fused = True
+            return use.fused
+        if use.memory >= 0 and use.absorbed and use.count == 1 and op.over and not op.expensive:
+            op.fused = op.absorbs = True
+            return use.memory
+        # One that is made of one array is computed again where light equations use it, and kept for the others.
+        return max(place, use.fused) if op.unary and not op.expensive and use.memory >= 0 else place
+
+    def crossing(self) -> set[int]:
+        """The values of which one user depends, through what is not light, on more than these values do."""
+        level, found = [0] * len(self.sizes), set[int]()
+        for op in self.ops:
+            given = [x for x in op.ins if x >= 0]
+            deepest = max([level[x] for x in given], default=0)
+            found.update(x for x in given if level[x] < deepest)
+            for v in op.outs:
+                level[v] = deepest + (not op.light)
+        return found
 
     def owners(self, last: Sequence[int]) -> dict[int, int]:
         """Which value's buffer a value is written to, where not its own: one that is read there for the last time."""
