@@ -155,7 +155,9 @@ def checkpoint_split(
         eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source
     )
     staged_ins = [*residuals, *util.select_by(cut.staged_in, eqn.invars)]
-    staged_params = replace(p, jaxpr=cut.staged, recomputes=True)
+    # Where everything is saved, there is nothing to keep apart from the first computation.
+    apart = p.prevent_cse and not isinstance(inner.policy, transforms.EverythingSaveable)
+    staged_params = replace(p, jaxpr=cut.staged, recomputes=True, prevent_cse=apart)
     staged_outs = util.select_by(cut.out_staged, eqn.outvars)
     staged = extend.new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
     # A result is had outside, where the outer policy alone decides.

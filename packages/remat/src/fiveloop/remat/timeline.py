@@ -228,7 +228,8 @@ class _Layout:
         """Note whether an equation is light."""
         cost = transforms.equation_cost(op.eqn)
         size = ir.size_of(op.eqn.outvars[0].aval.shape)
-        op.light, op.view = cost.again, op.eqn.primitive is prims.reshape_p
+        op.light = cost.again and op.eqn.primitive is not prims.concatenate_p
+        op.view = op.eqn.primitive is prims.reshape_p
         op.expensive = cost.flops >= EXPENSIVE * max(size, 1) and not self.divides_by_few(op)
         if rules.by_element_rules.find(op.eqn.primitive):
             (v,) = op.outs
