@@ -82,7 +82,9 @@ def test_the_default_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
         return while_loop(lambda y: y < 100.0, lambda y: y * y + 1.0, x)
 
     for _ in range(2):
+        grad(untold)(X)
         jit(lambda x: grad(untold)(x))(X)
+        vmap(grad(untold))(np.array([X, X]))
     (message,) = [r.getMessage() for r in caplog.records if r.name == "fiveloop"]
     assert "saves 128 states of 8 bytes at a time" in message
     assert "test_checkpoints_of_while.py" in message
@@ -92,6 +94,13 @@ def test_explain_tells_of_the_schedule() -> None:
     text = str(explain(lambda x: grad(waves)(x, 9, 5), X))
     assert "5 states of 8 bytes are saved at a time, the first ones on the way forward" in text
     assert "no step runs more than once again if there are at most 6, twice for 21" in text
+
+
+def test_explain_tells_how_many_steps_run_again_if_that_is_known() -> None:
+    text = str(
+        explain(grad(lambda x: scan(lambda c, _: (c * x, None), x, length=50, checkpoints=4)[0]), X)
+    )
+    assert f"of these 50 steps {binomial.advances(50, 4)} are run again in all" in text
 
 
 @pytest.mark.parametrize(

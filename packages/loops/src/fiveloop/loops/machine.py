@@ -298,7 +298,7 @@ def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Ato
     wanted = [v in used for v in eqn.outvars[: p.num_forward]]
     eqns, outs = ir.inlined(without_replays(loops(p, wanted)), eqn.invars)
     if p.record.tells and p.num_backward:
-        eqns = [_told(e, p, eqn.source) for e in eqns]
+        eqns = [_told(e, p, eqn) for e in eqns]
     given = iter(outs)
     # What nobody uses is not computed: something else of its type has its place.
     _, states, _ = p.parts(eqn.invars[1:])
@@ -306,7 +306,7 @@ def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Ato
     return eqns, [*ahead, *given]
 
 
-def _told(eqn: ir.Eqn, p: ReplayParams, source: ir.Source | None) -> ir.Eqn:
+def _told(eqn: ir.Eqn, p: ReplayParams, replay: ir.Eqn) -> ir.Eqn:
     """An equation of the machine: the loop of its turns tells of the whole."""
     if eqn.primitive is not while_p or eqn.params.body.name != "turn":
         return eqn
@@ -316,12 +316,23 @@ def _told(eqn: ir.Eqn, p: ReplayParams, source: ir.Source | None) -> ir.Eqn:
     text = (
         f"{slots} states of {_bytes_of_state(p)} bytes are saved at a time, {where}and the others computed "
         f"again by the binomial schedule: no step runs more than once again if there are at most {most[0]}, twice "
-        f"for {most[1]}, three times for {most[2]}, and each once more for its way back"
+        f"for {most[1]}, three times for {most[2]}, and each once more for its way back{_times_in_all(p, replay)}"
     )
     called = replace(p.record.called, name=p.record.called.name or p.forward.name)
     record = replace(p.record, called=called)
-    record = record.with_decisions([Decision("replay", "", True, text, source)])
-    return eqn.replace(params=replace(eqn.params, record=record), source=source)
+    record = record.with_decisions([Decision("replay", "", True, text, replay.source)])
+    return eqn.replace(params=replace(eqn.params, record=record), source=replay.source)
+
+
+def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:
+    """How many steps are run again, if it is known how many there are, and each goes back alone."""
+    count = replay.invars[0]
+    if not isinstance(count, ir.Literal) or any(p.cached) or leaf.leaf_of(p) is not None:
+        return ""
+    steps = int(count.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+    return (
+        f"; of these {steps:,} steps {binomial.advances(steps, p.num_slots):,} are run again in all"
+    )
 
 
 def _bytes_of_state(p: ReplayParams) -> ir.Dim:
@@ -329,19 +340,24 @@ def _bytes_of_state(p: ReplayParams) -> ir.Dim:
 
 
 def _tell_of_default(p: ReplayParams, source: ir.Source | None) -> None:
-    """Say once of each loop how many states are saved, if nobody has chosen it."""
-    loop = (p.forward.name, str(source))
-    if loop in _told_of:
+    """Say once of each loop how many states are saved, if nobody has chosen it.
+
+    A loop is known by the lines of its steps: what a transposition has made has no line of the loop.
+    """
+    sources = [eqn.source for eqn in p.forward.eqns if eqn.source is not None]
+    lines = {(p.forward.name, s.file, s.line) for s in sources} or {(p.forward.name, "", 0)}
+    was_told = not _told_of.isdisjoint(lines)
+    _told_of.update(lines)
+    if was_told:
         return
-    _told_of.add(loop)
     lazy.logging().getLogger("fiveloop").warning(
         f"the gradient of the loop of `{p.forward.name}` saves {p.num_slots} states of {_bytes_of_state(p)} bytes at a "
         "time, and computes the others again; choose their number with `checkpoints`, or give the loop `max_steps`, so "
-        f"that it keeps what it needs of each step{errors.at_source(source)}"
+        f"that it keeps what it needs of each step{errors.at_source(source or next(iter(sources), None))}"
     )
 
 
-_told_of: set[tuple[str, str]] = set()
+_told_of: set[tuple[str, str, int]] = set()
 
 
 def _saves(eqn: ir.Eqn) -> bool:
