@@ -17,6 +17,7 @@ from fiveloop.remat import (
     checkpoint,
     checkpoint_name,
     explain_residuals,
+    pareto,
     policies,
     saved_residuals,
 )
@@ -67,7 +68,9 @@ def test_a_residual_of_a_loop_is_told_by_the_line_of_its_body() -> None:
 
 
 def test_labels_and_the_minimum_cut_are_told() -> None:
-    named = [r for r in saved_residuals(under(None), WS, X) if r.label]
+    cut = [r for r in saved_residuals(under(None), WS, X) if r.path == ("for",)]
+    assert {r.policy for r in cut} == {"minimum_cut"}
+    named = [r for r in cut if r.label]
     assert [(r.label, r.origin, r.policy) for r in named] == [
         ("hidden", "result of tanh", "minimum_cut")
     ]
@@ -95,12 +98,12 @@ def test_the_table_of_a_checkpointed_loop() -> None:
 1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general again, mu…  computing again starts from…
   128 B         mul                   {outside}                  mul                     no checkpoint is around
 
-saved  6.12 KiB in 4 values, 3 KiB of it there anyway
+saved  6.125 KiB in 4 values, 3 KiB of it there anyway
 again  15.4 k operations in the backward pass
 """
     assert str(told).startswith(expected)
     assert repr(told) == str(told)
-    assert "and 3 more, 3.12 KiB" in told.table(1)
+    assert "and 3 more, 3.125 KiB" in told.table(1)
 
 
 def test_all_of_it_comes_back_from_json() -> None:
@@ -148,13 +151,14 @@ def test_what_is_computed_again_is_counted() -> None:
 
 
 def test_the_difference_of_two_policies() -> None:
-    saving, lean = (explain_residuals(under(p), WS, X) for p in (None, policies.nothing_saveable))
+    chosen = policies.save_only_these_names("hidden"), policies.nothing_saveable
+    saving, lean = (explain_residuals(under(p), WS, X) for p in chosen)
     change = saving.compare(lean)
     assert [r.label for r in change.gone] == ["hidden"]
     assert change.new == ()
     assert [r.label for r in lean.compare(saving).new] == ["hidden"]
     assert "-1.5 KiB" in str(change)
-    assert "saved  6.12 KiB -> 4.62 KiB" in repr(change)
+    assert "saved  6.125 KiB -> 4.625 KiB" in repr(change)
     assert json.loads(change.to_json())["gone"][0]["label"] == "hidden"
     assert str(saving.compare(saving)).startswith("saved")
 
@@ -186,3 +190,42 @@ def test_a_function_that_writes_a_ref_is_explained() -> None:
 def test_a_function_is_expected() -> None:
     with pytest.raises(TypeError, match="explain_residuals: expected a function, got 3"):
         explain_residuals(3, X)  # type: ignore[arg-type]  # that is the point
+
+
+def chain(x: Any) -> Any:
+    for _ in range(8):
+        x = fnp.sin(x @ x)
+    return x.sum()
+
+
+def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
+    x = np.ones((32, 32), np.float32)
+    found = pareto(chain, x, budgets=[0.0, 0.5, 1.0])
+    assert found.name == "chain"
+    assert {p.name for p in found.points if not p.budget} == {
+        "everything_saveable",
+        "dots_saveable",
+        "dots_with_no_batch_dims_saveable",
+        "nothing_saveable",
+    }
+    least, *_, most = [p for p in found.points if p.budget]
+    assert (least.name, least.peak < most.peak) == ("budget=0.0", True)
+    assert least.milliseconds > most.milliseconds
+    assert least.flops_again > most.flops_again == 0
+    peaks = [p.peak for p in found.front]
+    times = [p.milliseconds for p in found.front]
+    assert peaks == sorted(peaks)
+    assert times == sorted(times, reverse=True)
+    assert json.loads(found.to_json()) == found.to_dict()
+    assert str(found).splitlines()[0].split() == ["peak", "ms", "way", "saved", "done", "again"]
+    assert found.plot(tmp_path / "pareto.svg").count("<circle") == len(found.points)
+    saving = explain_residuals(checkpoint(chain, policy=policies.everything_saveable), x)
+    (point,) = [p for p in found.points if p.name == "everything_saveable"]
+    assert (point.saved, point.peak) == (saving.bytes, saving.peak)
+
+
+def test_bad_budgets_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"pareto: a budget.* got 'much'"):
+        pareto(chain, X @ X.T, budgets=["much"])
+    with pytest.raises(TypeError, match="pareto: expected a function, got 3"):
+        pareto(3, X)  # type: ignore[arg-type]  # that is the point

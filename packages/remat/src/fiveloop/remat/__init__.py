@@ -5,6 +5,9 @@ from .checkpoint import checkpoint as checkpoint
 from .explain.explanation import ResidualDifference as ResidualDifference
 from .explain.explanation import ResidualExplanation as ResidualExplanation
 from .explain.explanation import explain_residuals as explain_residuals
+from .explain.pareto import Pareto as Pareto
+from .explain.pareto import ParetoPoint as ParetoPoint
+from .explain.pareto import pareto as pareto
 from .name import NameParams as NameParams
 from .name import checkpoint_name as checkpoint_name
 from .name import name_p as name_p

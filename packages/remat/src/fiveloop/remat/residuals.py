@@ -137,6 +137,17 @@ class Halves:
         """The residuals, as the known half makes them."""
         return self.known.outvars[len(self.known.outvars) - self.num_res :]
 
+    def both_passes(self) -> Jaxpr:
+        """The forward and then the backward pass as one jaxpr: [*ins, *cts] -> [*outs, *in_cts]."""
+        linear, kept = self.linear, self.kept
+        mask = (False,) * self.num_res + (True,) * (len(linear.invars) - self.num_res)
+        # back : [*residuals, *cts] -> [*in_cts]
+        back, _ = transforms.transpose_jaxpr(linear, mask, (True,) * len(linear.outvars))
+        cts = [ir.Var(a) for a in back.in_avals[self.num_res :]]
+        eqns, grads = ir.inlined(back, [*kept, *cts])
+        outs = self.known.outvars[: len(self.known.outvars) - self.num_res]
+        return Jaxpr([*self.known.invars, *cts], [*self.known.eqns, *eqns], [*outs, *grads])
+
     def residuals(self) -> SavedResiduals:
         """The residuals with all that is known of them."""
         makers = [_maker(self.known, atom) for atom in self.kept]
@@ -176,18 +187,32 @@ class Halves:
 
 def halves_of(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Halves:
     """The two halves of the derivative of `f` in all its floating arguments."""
+    jaxpr, names = staged(where, f, *args, **kwargs)
+    return split_in_halves(jaxpr, names)
+
+
+def staged(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Jaxpr, list[str]]:
+    """A function as a jaxpr, and what its inputs are called."""
     flatten.check_callable(where, f)
-    staged, _ = staging.stage_user(f, args, kwargs)
-    num_captured = len(staged.captured)
-    nonzero = (False,) * num_captured + tuple(
-        a.differentiable for a in staged.jaxpr.in_avals[num_captured:]
+    found, _ = staging.stage_user(f, args, kwargs)
+    paths = [_argument(f, path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
+    return found.jaxpr, [*[CLOSED_OVER] * len(found.captured), *paths]
+
+
+def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
+    """The two halves of the derivative of a jaxpr in those of its inputs that are floating arguments."""
+    nonzero = tuple(
+        a.differentiable and name != CLOSED_OVER
+        for a, name in zip(jaxpr.in_avals, names, strict=True)
     )
-    known, linear, _, num_res = transforms.linearize_jaxpr(staged.jaxpr, nonzero)
-    whole, _ = transforms.jvp_jaxpr(staged.jaxpr, nonzero)
+    known, linear, _, num_res = transforms.linearize_jaxpr(jaxpr, nonzero)
+    whole, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.dce(whole, (True,) * len(whole.outvars))
     twice = max(0, _operations(known) + _operations(linear) - _operations(whole))
-    paths = [_argument(f, path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
-    return Halves(known, linear, num_res, [*["closed-over value"] * num_captured, *paths], twice)
+    return Halves(known, linear, num_res, names, twice)
+
+
+CLOSED_OVER = "closed-over value"
 
 
 def _operations(jaxpr: Jaxpr) -> int:
@@ -311,5 +336,7 @@ def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
 
 def _hands_on(eqn: ir.Eqn) -> bool:
     """Whether an equation only picks or rearranges elements, or reads them from a Ref."""
-    picks = eqn.primitive in (name_p, prims.take_p, prims.to_memory_p) or eqn.primitive.creates_state
+    picks = (
+        eqn.primitive in (name_p, prims.take_p, prims.to_memory_p) or eqn.primitive.creates_state
+    )
     return picks or rules.is_view(eqn) or bool(eqn.effects and not ir.changed_refs(eqn))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate, repeat, pairwise
+from itertools import accumulate, pairwise, repeat
 from typing import Any
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
@@ -118,7 +118,7 @@ class _Op:
 
 @dataclass(slots=True)
 class _Uses:
-    """How a value is used: in memory until a place, by what is fused until another; by how many, all absorbing?"""
+    """How a value is used: in memory until a place, in what is fused until another, and by how many."""
 
     memory: int = -1
     fused: int = -1

@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fiveloop.core import Jaxpr, ir, prims, transforms
+from fiveloop.core import Jaxpr, ir, prims
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr
+from fiveloop.remat.budget.amount import shown
 from fiveloop.remat.explain import picture
-from fiveloop.remat.explain.table import shown_bytes, shown_count, table
+from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.makers import maker_in, maker_of
 from fiveloop.remat.residuals import Need, Residual, halves_of, place_in_program
 from fiveloop.remat.timeline import Buffer, Timeline, timeline
@@ -70,25 +71,26 @@ class ResidualExplanation:
         return max((m.bytes for m in self.moments if m.phase == phase), default=0)
 
     def table(self, rows: int | None = None) -> str:
-        """The residuals as a table of at most so many rows, with the totals below."""
-        shown = self.residuals[:rows]
-        lines = [table([_TITLES, *map(_row, shown)], _WIDTHS)] if shown else []
-        rest = self.residuals[len(shown) :]
+        """The residuals as a table of at most so many rows, with the totals below; those alike share a row."""
+        groups = _alike(self.residuals)
+        first = groups[:rows]
+        lines = [table([_TITLES, *map(_row, first)], _WIDTHS)] if first else []
+        rest = [r for group in groups[len(first) :] for r in group]
         if rest:
-            lines.append(f"and {len(rest)} more, {shown_bytes(sum(r.bytes for r in rest))}")
+            lines.append(f"and {len(rest)} more, {shown(sum(r.bytes for r in rest))}")
         return "\n".join([*lines, "", *self._totals()])
 
     def _totals(self) -> list[str]:
-        there = shown_bytes(sum(r.bytes for r in self.residuals if not r.verdict))
+        there = shown(sum(r.bytes for r in self.residuals if not r.verdict))
         forward, backward = (
-            shown_bytes(self.peak_of("forward")),
-            shown_bytes(self.peak_of("backward")),
+            shown(self.peak_of("forward")),
+            shown(self.peak_of("backward")),
         )
         return [
-            f"saved  {shown_bytes(self.bytes)} in {len(self.residuals)} values, {there} of it there anyway",
+            f"saved  {shown(self.bytes)} in {len(self.residuals)} values, {there} of it there anyway",
             f"again  {shown_count(self.flops_again)} operations in the backward pass",
-            f"peak   {shown_bytes(self.peak)} of temporary memory (forward {forward}, backward {backward})",
-            *[f"       {shown_bytes(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
+            f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
+            *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
         ]
 
     def __str__(self) -> str:
@@ -151,9 +153,9 @@ class ResidualDifference:
         return _without(self.after.residuals, self.before.residuals)
 
     def __str__(self) -> str:
-        signed = [("-", r) for r in self.gone] + [("+", r) for r in self.new]
-        signed.sort(key=lambda pair: -pair[1].bytes)
-        rows = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(r)) for s, r in signed)]
+        signed = [("-", g) for g in _alike(self.gone)] + [("+", g) for g in _alike(self.new)]
+        signed.sort(key=lambda pair: -sum(r.bytes for r in pair[1]))
+        rows = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(g)) for s, g in signed)]
         lines = [table([_TITLES, *rows[:ROWS]], _WIDTHS), ""] if rows else []
         if len(rows) > ROWS:
             lines.insert(1, f"and {len(rows) - ROWS} more")
@@ -164,9 +166,9 @@ class ResidualDifference:
     def _totals(self) -> list[str]:
         a, b = self.before, self.after
         return [
-            f"saved  {shown_bytes(a.bytes)} -> {shown_bytes(b.bytes)}",
+            f"saved  {shown(a.bytes)} -> {shown(b.bytes)}",
             f"again  {shown_count(a.flops_again)} -> {shown_count(b.flops_again)} operations",
-            f"peak   {shown_bytes(a.peak)} -> {shown_bytes(b.peak)}",
+            f"peak   {shown(a.peak)} -> {shown(b.peak)}",
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,9 +207,8 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
     [8000, 4000]
     """
     halves = halves_of("explain_residuals", f, *args, **kwargs)
-    known, linear, num_res = halves.known, halves.linear, halves.num_res
-    mask = (False,) * num_res + (True,) * (len(linear.invars) - num_res)
-    program, cts = _both_passes(known, linear, mask)
+    program = halves.both_passes()
+    num_cts = len(program.invars) - len(halves.known.invars)
     residuals = sorted(halves.residuals(), key=lambda r: -r.bytes)
     line = timeline(program)
     name = getattr(f, "__name__", type(f).__name__)
@@ -215,27 +216,14 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         name,
         tuple(residuals),
         halves.flops_again,
-        _moments(line, _backward_begins(ready_jaxpr(program), cts, line)),
+        _moments(line, _backward_begins(ready_jaxpr(program), num_cts, line)),
         tuple(map(_alive, line.at_peak)),
     )
 
 
-def _both_passes(known: Jaxpr, linear: Jaxpr, mask: Sequence[bool]) -> tuple[Jaxpr, list[int]]:
-    """The forward and then the backward pass as one jaxpr, and which of its inputs are cotangents."""
-    num_res = len(mask) - sum(mask)
-    back, _ = transforms.transpose_jaxpr(linear, tuple(mask), (True,) * len(linear.outvars))
-    cts = [ir.Var(a) for a in back.in_avals[num_res:]]
-    num_outs = len(known.outvars) - num_res
-    # back : [*residuals, *cts] -> [*in_cts]
-    eqns, grads = ir.inlined(back, [*known.outvars[num_outs:], *cts])
-    invars = [*known.invars, *cts]
-    whole = Jaxpr(invars, [*known.eqns, *eqns], [*known.outvars[:num_outs], *grads])
-    return whole, list(range(len(known.invars), len(invars)))
-
-
-def _backward_begins(ready: Jaxpr, cts: Sequence[int], line: Timeline) -> int:
-    """The place of the first equation that depends on a cotangent."""
-    late = ir.reachable(ready, [ready.invars[k] for k in cts])
+def _backward_begins(ready: Jaxpr, num_cts: int, line: Timeline) -> int:
+    """The place of the first equation that depends on one of the last inputs, which are the cotangents."""
+    late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
     for eqn, place in zip(ready.eqns, line.begins, strict=True):
         if not late.isdisjoint(eqn.outvars):
             return place
@@ -283,20 +271,27 @@ _TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
 _WIDTHS = (10, 6, 28, 20, 18, 22, 28)
 
 
-def _row(r: Residual) -> tuple[str, ...]:
-    needs = ", ".join(
-        dict.fromkeys(f"{n.primitive}{' again' if n.again else ''}" for n in r.needed_by)
-    )
+def _alike(residuals: Sequence[Residual]) -> list[list[Residual]]:
+    """The residuals that differ in nothing that a table shows, together; the most bytes first."""
+    groups: dict[tuple[object, ...], list[Residual]] = {}
+    for r in residuals:
+        groups.setdefault((r.aval, *_row([r])), []).append(r)
+    return sorted(groups.values(), key=lambda group: -sum(r.bytes for r in group))
+
+
+def _row(group: Sequence[Residual]) -> tuple[str, ...]:
+    r = group[0]
+    needs = dict.fromkeys(f"{n.primitive}{' again' if n.again else ''}" for n in r.needed_by)
     label = f"{r.label}: " if r.label and "named" not in r.origin else ""
     verdict = f"{r.policy}: {r.verdict}" if r.policy and r.verdict != "recompute" else r.reason
-    steps = str(r.trips) if r.trips > 1 else ""
+    value = f"{label}{r.origin.removeprefix('result of ')}"
     return (
-        shown_bytes(r.bytes),
-        steps,
-        f"{label}{r.origin.removeprefix('result of ')}",
+        shown(sum(r.bytes for r in group)),
+        str(r.trips) if r.trips > 1 else "",
+        value if len(group) == 1 else f"{len(group)} times {value}",
         place_in_program(r.source),
         "/".join(r.path),
-        needs,
+        ", ".join(needs),
         verdict,
     )
 
@@ -351,10 +346,12 @@ def _drawn(told: Sequence[ResidualExplanation]) -> str:
     """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
     most = max([e.peak for e in told], default=0)
     longest = max([len(e.moments) for e in told], default=0)
-    ticks = tuple((most * k / 4, shown_bytes(most * k / 4)) for k in range(5))
+    ticks = tuple((most * k / 4, shown(most * k // 4)) for k in range(5))
     chart = picture.Picture(
         f"Temporary memory of {' and '.join(dict.fromkeys(e.name for e in told))}",
-        picture.Axis("equations, in the order in which they run", longest, ()),
+        picture.Axis(
+            "equations in the order in which they run; of a loop, those of one step", longest, ()
+        ),
         picture.Axis("bytes", most * 1.1, ticks),
         [],
     )
@@ -364,7 +361,7 @@ def _drawn(told: Sequence[ResidualExplanation]) -> str:
         for k, e in enumerate(told):
             chart.steps([m.bytes for m in e.moments], picture.COLOURS[k])
         notes = [
-            f"{word}, peak {shown_bytes(e.peak)}"
+            f"{word}, peak {shown(e.peak)}"
             for word, e in zip(("first", "second"), told, strict=True)
         ]
         chart.legend(list(zip(notes, picture.COLOURS, strict=False)))
@@ -376,4 +373,4 @@ def _draw_passes(chart: picture.Picture, told: ResidualExplanation) -> None:
     chart.steps(heights[: told.turn], picture.COLOURS[0])
     chart.steps(heights[told.turn :], picture.COLOURS[1], told.turn)
     chart.legend([("forward", picture.COLOURS[0]), ("backward", picture.COLOURS[1])])
-    chart.level(told.peak, f"peak {shown_bytes(told.peak)}")
+    chart.level(told.peak, f"peak {shown(told.peak)}")

@@ -59,12 +59,12 @@ class Picture:
         )
         self.text(end, height - 5, note, "end")
 
-    def point(self, x: float, y: float, note: str, colour: str) -> None:
-        """A dot with a note to its right."""
+    def point(self, x: float, y: float, note: str, colour: str, line: int = 0) -> None:
+        """A dot with a note beside it, so many lines lower."""
         across, height = self.place(x, y)
         self.parts.append(f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>')
         side, gap = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
-        self.text(across + gap, height - 5, note, side)
+        self.text(across + gap, height - 5 + 13 * line, note, side)
 
     def legend(self, notes: Sequence[tuple[str, str]]) -> None:
         """What colours mean, below the title."""

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def shown_bytes(size: float) -> str:
-    """A number of bytes with three digits.
-
-    >>> shown_bytes(96), shown_bytes(1536), shown_bytes(-3 * 2**30)
-    ('96 B', '1.5 KiB', '-3 GiB')
-    """
-    power = 0
-    while abs(size) >= 1024 and power < len(_UNITS) - 1:
-        size, power = size / 1024, power + 1
-    return f"{size:.3g} {_UNITS[power]}" if abs(size) < 1000 else f"{size:.0f} {_UNITS[power]}"
-
 
 def shown_count(count: float) -> str:
     """A number of operations with three digits.

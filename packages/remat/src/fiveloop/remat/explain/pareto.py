@@ -1,0 +1,163 @@
+"""`pareto`: the memory of a gradient against its estimated time, for policies and a range of budgets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fiveloop.core import Jaxpr, rules, trace, transforms
+from fiveloop.core.dataclass import asdict, dataclass
+from fiveloop.remat import policies, residuals
+from fiveloop.remat.budget.amount import Amount, amount, shown
+from fiveloop.remat.explain import picture
+from fiveloop.remat.explain.table import shown_count, table
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+from fiveloop.remat.timeline import peak
+
+BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+"""The fractions from the least that can be reached to saving everything, unless others are given."""
+
+POLICIES = (
+    "everything_saveable",
+    "dots_saveable",
+    "dots_with_no_batch_dims_saveable",
+    "nothing_saveable",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoPoint:
+    """A way to checkpoint: the peak of temporary bytes, the estimated time, the bytes saved, the operations done again.
+
+    `milliseconds` are an estimate from the operations and bytes of each equation, to compare ways with each other.
+    """
+
+    name: str
+    budget: bool
+    peak: int
+    milliseconds: float
+    saved: int
+    flops_again: int
+
+
+@dataclass(frozen=True)
+class Pareto:
+    """Ways to checkpoint a function, those of least memory first. It prints as a table."""
+
+    name: str
+    points: tuple[ParetoPoint, ...]
+
+    @property
+    def front(self) -> tuple[ParetoPoint, ...]:
+        """The ways that no other betters in both memory and time."""
+        found: list[ParetoPoint] = []
+        for p in sorted(self.points, key=lambda p: (p.peak, p.milliseconds)):
+            if not found or p.milliseconds < found[-1].milliseconds:
+                found.append(p)
+        return tuple(found)
+
+    def __str__(self) -> str:
+        rows = [("peak", "ms", "", "way", "saved", "done again")]
+        front = self.front
+        for p in self.points:
+            mark = "*" if p in front else ""
+            again = f"{shown_count(p.flops_again)} operations" if p.flops_again else ""
+            row = (shown(p.peak), f"{p.milliseconds:.3g}", mark, p.name, shown(p.saved), again)
+            rows.append(row)
+        return table(rows, (12, 8, 1, 34, 12, 20))
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as dictionaries, lists, strings and numbers."""
+        return {"name": self.name, "points": [asdict(p) for p in self.points]}
+
+    def to_json(self, **how: Any) -> str:
+        """`to_dict` as JSON; `how` goes to `json.dumps`."""
+        return json.dumps(self.to_dict(), **how)
+
+    def plot(self, path: str | Path | None = None) -> str:
+        """Memory against time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
+        most = max((p.peak for p in self.points), default=0)
+        longest = max((p.milliseconds for p in self.points), default=0.0)
+        chart = picture.Picture(
+            f"Memory and estimated time of {self.name}",
+            picture.Axis(
+                "peak of temporary memory",
+                most * 1.1,
+                tuple((most * k / 4, shown(most * k // 4)) for k in range(5)),
+            ),
+            picture.Axis(
+                "ms",
+                longest * 1.1,
+                tuple((longest * k / 4, f"{longest * k / 4:.3g} ms") for k in range(5)),
+            ),
+            [],
+        )
+        chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
+        named: list[tuple[int, float]] = []
+        for p in self.points:
+            here = (p.peak, p.milliseconds)
+            note, colour = ("", picture.COLOURS[0]) if p.budget else (p.name, picture.COLOURS[1])
+            chart.point(*here, note, colour, line=named.count(here))
+            named += [] if p.budget else [here]
+        return picture.written(chart.svg(), path, "plot")
+
+    def _repr_svg_(self) -> str:
+        return self.plot()
+
+
+@trace.boundary
+def pareto(
+    f: Callable[..., Any],
+    *args: Any,
+    budgets: Sequence[str | float] = BUDGETS,
+    **kwargs: Any,
+) -> Pareto:
+    """The memory and the estimated time of the gradient of `checkpoint(f)`, for each budget and for policies.
+
+    Nothing is compiled. Budgets that the planner answers with the same plan are listed once. Those in a front, which no
+    other way betters in both, are marked by a star in the table.
+
+    >>> import fiveloop.numpy as fnp
+    >>> def f(x):
+    ...     return fnp.sin(fnp.sin(x @ x) @ x).sum()
+    >>> found = pareto(f, fnp.ones((64, 64)), budgets=[0.0, 1.0])
+    >>> [p.name for p in found.points if p.name == "nothing_saveable"]
+    ['nothing_saveable']
+    """
+    jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
+    name = getattr(f, "__name__", type(f).__name__)
+    found: dict[tuple[int, float], ParetoPoint] = {}
+    for given in budgets:
+        params = _params(jaxpr, name, policies.undecided, amount(given, "pareto: a budget"))
+        point = _point(f"budget={given!r}", params, names)
+        found.setdefault((point.peak, point.milliseconds), point)
+    points = [*found.values()]
+    for policy in POLICIES:
+        points.append(_point(policy, _params(jaxpr, name, getattr(policies, policy), None), names))
+    return Pareto(name, tuple(sorted(points, key=lambda p: (p.peak, p.milliseconds))))
+
+
+def _params(
+    jaxpr: Jaxpr, name: str, policy: transforms.Policy, budget: Amount | None
+) -> CheckpointParams:
+    return CheckpointParams(jaxpr, policy, Origin(name), budget=budget)
+
+
+def _point(name: str, params: CheckpointParams, names: Sequence[str]) -> ParetoPoint:
+    """What a checkpoint of a whole jaxpr needs."""
+    jaxpr = params.jaxpr
+    eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
+    halves = residuals.split_in_halves(jaxpr.replace(eqns=[eqn], outvars=eqn.outvars), names)
+    program = halves.both_passes()
+    return ParetoPoint(
+        name,
+        params.budget is not None,
+        peak(program),
+        transforms.jaxpr_time(program) / 1e6,
+        halves.residuals().bytes,
+        halves.flops_again,
+    )
