@@ -22,7 +22,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.extend import (
     Eqn,
     ShapedArray,

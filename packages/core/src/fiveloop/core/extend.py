@@ -4,6 +4,18 @@ The guide "Adding a primitive" lists these names by purpose, and shows most of t
 """
 
 from fiveloop.core.api.flatten import call_user, check_callable
+from fiveloop.core.closed_call import (
+    ClosedCallParams,
+    bind_call,
+    call_abstract_eval,
+    call_batch,
+    call_dce,
+    call_jaxpr,
+    call_jvp,
+    call_split,
+    call_transpose,
+    closed_call_p,
+)
 from fiveloop.core.ir.avals import Aval, Dim, ShapedArray, broadcast_shapes, size_of
 from fiveloop.core.ir.jaxpr import (
     NO_EFFECTS,
@@ -30,13 +42,6 @@ from .ad import Accumulator, Tangent, UndefinedPrimal, Zero
 from .arrays.array import OPS, Concrete, as_value, to_array
 from .backend import hlo
 from .backend.hlo import IRValue
-from .closed_call.batch import call_batch
-from .closed_call.bind import bind_call, call_jaxpr
-from .closed_call.dce import call_dce
-from .closed_call.jvp import call_jvp
-from .closed_call.primitive import ClosedCallParams, call_abstract_eval, closed_call_p
-from .closed_call.split import call_split
-from .closed_call.transpose import call_transpose
 from .index.parse import normalize
 from .ir.axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, rename_axes
 from .ir.indexer import Indexer

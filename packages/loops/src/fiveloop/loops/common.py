@@ -24,7 +24,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.api import flatten
 from fiveloop.core.api.flatten import as_result, call_user, function_name
-from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import Ref, api, predicate
 

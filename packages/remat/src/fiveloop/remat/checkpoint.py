@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from fiveloop.core import ad, extend, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
-from fiveloop.core.closed_call.split import forward_residuals, gives_again, kept_outs, set_apart
+from fiveloop.core.closed_call import forward_residuals, gives_again, kept_outs, set_apart
 from fiveloop.core.dataclass import replace
 from fiveloop.core.primitives import check
 from fiveloop.remat.budget.amount import amount

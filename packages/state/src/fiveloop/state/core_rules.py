@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule import masked, primitive
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.discharge import engine

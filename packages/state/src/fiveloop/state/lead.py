@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace
-from fiveloop.core.closed_call.bodies import num_choosing
+from fiveloop.core.closed_call import num_choosing
 
 Led = Callable[[Jaxpr], Jaxpr]
 """From a body, `[*ins] -> [*outs]`, to one that takes the operand in front: `[lead, *ins] -> [*outs]`."""

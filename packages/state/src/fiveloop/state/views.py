@@ -11,8 +11,8 @@ import numpy as np
 from fiveloop.core import Value, ad, arrays, errors, ir, prims, trace
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access, compose
+from fiveloop.core.index import access as index_masks
 from fiveloop.core.index import access as indexing
-from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.access import View
 from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed

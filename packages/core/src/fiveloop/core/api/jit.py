@@ -30,7 +30,7 @@ from fiveloop.core.backend.call import (
     fast_function,
 )
 from fiveloop.core.backend.client import NO_CHOICES, CompileChoices, devices, tells_donated
-from fiveloop.core.closed_call.bind import call_jaxpr
+from fiveloop.core.closed_call import call_jaxpr
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.dispatch import Build, Compiled
 from fiveloop.core.trace.axes import trace_context

@@ -17,7 +17,7 @@ from fiveloop.core.backend import compilation_cache
 from fiveloop.core.backend.client import platform
 from fiveloop.core.backend.compilation_cache import DEFAULT_MAX_BYTES
 from fiveloop.core.backend.tree import TreeDef
-from fiveloop.core.closed_call.bind import call_jaxpr
+from fiveloop.core.closed_call import call_jaxpr
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.axes import AxisTrace, new_axis
 from fiveloop.core.trace.boundary import boundary, guarded

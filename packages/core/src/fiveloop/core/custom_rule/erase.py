@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fiveloop.core import ir, passes, rules, trace
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule.primitive import custom_rule_p, primal_jaxpr
 
 

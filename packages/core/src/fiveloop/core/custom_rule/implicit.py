@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fiveloop.core import ad, errors, ir, prims, trace, transforms, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.closed_call.jvp import jvp_of
+from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import transposed
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p

@@ -12,7 +12,7 @@ import numpy as np
 
 from fiveloop.core import ad, errors, ir, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.closed_call.jvp import jvp_of
+from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 
 Backward = Callable[[ad.Values, ad.Tangents], ad.Tangents]

@@ -8,7 +8,12 @@ from typing import Any
 
 from fiveloop.core import ad, ir, transforms
 from fiveloop.core.arrays import Value
-from fiveloop.core.closed_call import primitive, transpose
+from fiveloop.core.closed_call import (
+    ClosedCallParams,
+    call_abstract_eval,
+    call_transpose,
+    closed_call_p,
+)
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.trace.axes import AxisScope, ScopeTrace
 from fiveloop.core.trace.stage import stage, stage_closed
@@ -110,9 +115,7 @@ class Rule:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
         jaxpr = transforms.parted(jaxpr, tuple(map(transforms.is_linear, operands)))
-        return transpose.call_transpose(
-            primitive.closed_call_p, cts, operands, primitive.ClosedCallParams(jaxpr, p.name)
-        )
+        return call_transpose(closed_call_p, cts, operands, ClosedCallParams(jaxpr, p.name))
 
 
 class RuleAround(Rule):
@@ -240,7 +243,7 @@ def custom_rule_abstract_eval(avals: ir.Avals, p: CustomRuleParams) -> ir.Typing
     over: ir.Effects = frozenset(ir.NamedAxisEffect(axis) for axis in p.axes)
     if p.jaxpr is None:
         return rule_types(p, avals), over
-    outs, effects = primitive.call_abstract_eval(avals, p)
+    outs, effects = call_abstract_eval(avals, p)
     return outs, effects | over
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from fiveloop.core import ad, trace, transforms, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.closed_call.jvp import jvp_of
+from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
 

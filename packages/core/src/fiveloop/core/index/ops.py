@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core import arrays, errors, ir, prims, rules, trace
 from fiveloop.core.arrays import Value
+from fiveloop.core.index import access as index_masks
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import eager, modes
-from fiveloop.core.index import masks as index_masks
 from fiveloop.core.index import parse as index_parse
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
-from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine

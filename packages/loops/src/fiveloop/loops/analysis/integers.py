@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules
-from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import Span
 from fiveloop.loops.analysis import accesses

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.core.closed_call.batch import call_batch
+from fiveloop.core.closed_call import call_batch
 from fiveloop.loops.cond.lanes import in_groups, in_series
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.state import AbstractRef, ReadEffect, predicate

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fiveloop.core.closed_call.dce import call_dce
-from fiveloop.core.closed_call.jvp import call_jvp
-from fiveloop.core.closed_call.transpose import call_transpose
+from fiveloop.core.closed_call import call_dce, call_jvp, call_transpose
 from fiveloop.core.rules import Body, define
 from fiveloop.loops.cond import discharge, lower, split
 from fiveloop.loops.cond.batch import cond_batch

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace, transforms, util
-from fiveloop.core.closed_call.split import gives_again, kept_outs, set_apart
+from fiveloop.core.closed_call import gives_again, kept_outs, set_apart
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.primitives.cond import CondParams
 

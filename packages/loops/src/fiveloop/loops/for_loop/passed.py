@@ -8,7 +8,7 @@ from math import prod
 from fiveloop.core import Jaxpr, Value, ad, ir, prims
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.analysis.accesses import read_whole
-from fiveloop.loops.analysis.held import Carried, Found, Held, Part, parts_of_wholes
+from fiveloop.loops.analysis.slots import Carried, Found, Held, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef

@@ -15,8 +15,15 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.analysis import accesses, early_end, integers
-from fiveloop.loops.analysis.held import Carried, Found, Held, cut_from, find_held, kept_again
-from fiveloop.loops.analysis.slots import zeros_eqn
+from fiveloop.loops.analysis.slots import (
+    Carried,
+    Found,
+    Held,
+    cut_from,
+    find_held,
+    kept_again,
+    zeros_eqn,
+)
 from fiveloop.loops.for_loop import slots
 from fiveloop.loops.for_loop.passed import Passed
 from fiveloop.loops.primitives.for_loop import (

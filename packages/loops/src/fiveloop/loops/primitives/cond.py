@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir
-from fiveloop.core.closed_call.primitive import check_operands
+from fiveloop.core.closed_call import check_operands
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.common import check_params
 

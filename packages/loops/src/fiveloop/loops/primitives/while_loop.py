@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, util
-from fiveloop.core.closed_call.primitive import check_operands
+from fiveloop.core.closed_call import check_operands
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.primitives.slots import cache_avals, default_slots

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import common, names, options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.loops import common, options
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.primitives.for_loop import INDEX

@@ -11,7 +11,7 @@ import numpy as np
 from fiveloop.core import ArrayLike, Jaxpr, Value, arrays, trace
 from fiveloop.core.api import flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
-from fiveloop.core.closed_call.primitive import ClosedCallParams, closed_call_p
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.errors import at_source
 from fiveloop.state import handlers, primitives
 from fiveloop.state.checks import error_value, insert

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
-from fiveloop.core.closed_call.primitive import closed_call_p
+from fiveloop.core.closed_call import closed_call_p
 from fiveloop.state.discharge import phases
 from fiveloop.state.discharge.phases import PartReads
 from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, discharge_rules
