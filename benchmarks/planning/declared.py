@@ -38,6 +38,28 @@ HELD_OUT = {
 }
 
 
+BESIDE_JAX = {
+    "ctc": 0.9,
+    "viterbi": 0.9,
+    "lanes": 0.9,
+    "four_nested": 0.9,
+    "adam": 0.9,
+    "forward_over_forward": 1.0,
+    "n_body": 0.9,
+}
+"""Loops by their most time beside jax."""
+
+
+def row(name: str, at_most: float) -> Case:
+    """One loop beside jax, with the planning that is the default."""
+    ours, jax = (
+        Contender(side, side, f"benchmarks.planning.{side}_rows:build", {"name": name})
+        for side in ("fiveloop", "jax")
+    )
+    limits = (RatioLimit("run", "jax", at_most, f"{ROW}, beside jax"),)
+    return Case(f"beside/{name}", (1,), ours, (jax,), limits=limits, rtol=1e-2, seconds=6.0)
+
+
 def case(group: str, name: str, form: str) -> Case:
     """One loop or its gradient, beside itself by other choices."""
 
@@ -70,5 +92,9 @@ def cases(group: str, names: dict[str, str]) -> tuple[Case, ...]:
 BENCHMARK = Benchmark(
     "planning",
     "loops with each planning step on and off",
-    (*cases("fitted", FITTED), *cases("held_out", HELD_OUT)),
+    (
+        *(row(name, at_most) for name, at_most in BESIDE_JAX.items()),
+        *cases("fitted", FITTED),
+        *cases("held_out", HELD_OUT),
+    ),
 )
