@@ -16,11 +16,11 @@ FITTED = {
         power_iteration substitution elimination polynomial digital_filter lanes_in_groups
     """,
     "forward": """
-        viterbi shortest_paths knapsack sieve histogram forward_over_forward training
+        viterbi shortest_paths knapsack sieve histogram forward_over_forward training second_order
     """,
     "gradient": """
         gru hidden_markov checkpointed_bodies kalman lanes_of_scalars logistic_map online_softmax
-        diagonal_states layers
+        diagonal_states layers functions_in_a_chain soft_gates narrow_lstm
     """,
 }
 HELD_OUT = {

@@ -449,6 +449,62 @@ def forward_over_forward() -> Built:
     return run, (normal(8),)
 
 
+def second_order() -> Built:
+    """Two directions through an oscillator: many numbers are carried, and made of the same function."""
+
+    def path(x: Any) -> Any:
+        def step(i: Any, state: Any) -> Any:
+            x, v = state
+            v = v - 0.1 * fnp.tanh(x)
+            return x + 0.1 * v, v
+
+        return fori_loop(0, 2_000, step, (x, x))[0]
+
+    def run(x: Any) -> Any:
+        one = lambda x: jvp(path, (x,), (fnp.ones_like(x),))[1]
+        return jvp(one, (x,), (fnp.ones_like(x),))[1]
+
+    return run, (np.float32(0.3),)
+
+
+def functions_in_a_chain() -> Built:
+    """A function of a function of a function of what is carried."""
+
+    def run(x: Any) -> Any:
+        step = lambda h, x: (fnp.sin(fnp.exp(fnp.tanh(h))) + x, None)
+        return scan(step, fnp.zeros(16), x)[0]
+
+    return run, (normal(2_000, 16),)
+
+
+def soft_gates() -> Built:
+    """Gates that decay by a softplus, written out."""
+
+    def run(a: Any, x: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            rate = fnp.log1p(fnp.exp(x + a))
+            return fnp.exp(-rate) * h + rate * fnp.tanh(x), None
+
+        return scan(step, fnp.zeros(256), x)[0]
+
+    return run, (normal(256), normal(500, 256))
+
+
+def narrow_lstm() -> Built:
+    """A cell of width 8: beside its products a function costs little."""
+
+    def run(w: Any, x: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            h, c = state
+            i, f, g, o = fnp.split(x @ w[0] + h @ w[1], 4, axis=-1)
+            c = sigmoid(f) * c + sigmoid(i) * fnp.tanh(g)
+            return (sigmoid(o) * fnp.tanh(c), c), None
+
+        return scan(step, (fnp.zeros((1, 8)), fnp.zeros((1, 8))), x)[0][0]
+
+    return run, (normal(2, 8, 32, scale=0.1), normal(1_000, 1, 8))
+
+
 def lanes_in_groups() -> Built:
     """Lanes of which a few take a dear branch."""
 

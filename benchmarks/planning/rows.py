@@ -137,7 +137,7 @@ def n_body(lib: Library) -> Built:
     mass = uniform(12, low=0.5, high=1.5) / 12
 
     def run(place: Any, speed: Any) -> Any:
-        step = lambda state, _: (steps.kick_and_drift(lib.numpy, *state, mass), None)
+        step = lambda state, _: (steps.kick_and_drift(lib.numpy, state[0], state[1], mass), None)
         return total(lib.scan(lib.checkpoint(step), (place, speed), None, length=1_000)[0])
 
     return lib.grad(run, (0, 1)), (normal(12, 3), normal(12, 3, scale=0.1))
