@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from fiveloop.core.dataclass import dataclass
@@ -42,8 +43,11 @@ class Picture:
         if not heights:
             return
         path: list[tuple[float, float]] = []
-        for k, y in enumerate(heights, start):
-            path += [self.place(k, y), self.place(k + 1, y)]
+        place = start
+        for height, same in groupby(heights):
+            after = place + len(list(same))
+            path += [self.place(place, height), self.place(after, height)]
+            place = after
         line = " L".join(f"{x:.1f},{y:.1f}" for x, y in path)
         base = self.place(0, 0)[1]
         closed = f"M{path[0][0]:.1f},{base:.1f} L{line} L{path[-1][0]:.1f},{base:.1f} Z"
