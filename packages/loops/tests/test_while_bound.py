@@ -227,3 +227,43 @@ def test_explain_names_what_it_carries() -> None:
 )
 def test_a_bound_that_is_none_is_refused(given: Any, error: type[Exception], message: str) -> None:
     assert_misuse(lambda: while_loop(below, grown, 1.0, max_steps=given), error, message)
+
+
+def to_a_limit(start: Any, limit: Any, x: Any) -> Any:
+    """A loop whose number of steps is known when it begins."""
+    step = lambda v: (v[0] + 1, v[1] * x + v[0])
+    return while_loop(lambda v: v[0] < limit, step, (start, 1.0), max_steps=12)
+
+
+def by_its_state(start: Any, limit: Any, x: Any) -> Any:
+    """The same, of which that is not seen."""
+    step = lambda v: (1 + v[0], v[1] * x + v[0])
+    return while_loop(lambda v: v[0] + 1 <= limit, step, (start, 1.0), max_steps=12)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_a_counter_tells_the_number_of_steps(dtype: str, told: pytest.LogCaptureFixture) -> None:
+    ranges = [(0, 0), (0, 5), (3, 15), (3, 16), (9, 2), (0, 100)]
+    starts, limits = np.array(ranges, dtype).T
+    slope = lambda loop: lambda s, n: value_and_grad(lambda x: loop(s, n, x)[1])(1.1)
+    for s, n in zip(starts, limits, strict=True):
+        told.clear()
+        np.testing.assert_allclose(
+            jit(slope(to_a_limit))(s, n), jit(slope(by_its_state))(s, n), rtol=1e-6
+        )
+        assert int(to_a_limit(s, n, 1.1)[0]) == min(max(s, n), s + 12)
+        warned = [r for r in told.records if STOPPED.format(12) in r.getMessage()]
+        assert len(warned) == (3 if int(n) - int(s) > 12 else 0)
+    lanes = jit(vmap(slope(to_a_limit)))(starts, limits)
+    np.testing.assert_allclose(lanes, jit(vmap(slope(by_its_state)))(starts, limits), rtol=1e-6)
+
+
+def test_a_loop_that_counts_asks_in_no_step() -> None:
+    for loop, names in ((to_a_limit, False), (by_its_state, True)):
+        (report,) = explain(lambda x, loop=loop: loop(0, 5, x)[1], 1.1).loops
+        assert ("ended" in [o.name for o in report.operands]) is names
+    counted = lambda x: while_loop(
+        lambda v: v[0] < 7, lambda v: (v[0] + 1, v[1] * x), (0, x), max_steps=9
+    )
+    assert "ended" not in str(explain(lambda x: counted(x)[1], 1.1))
+    assert float(grad(lambda x: counted(x)[1])(2.0)) == 8 * 2.0**7

@@ -177,7 +177,9 @@ def traced_while(
     )
     carry = [common.as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     if limits.steps is not None:
-        outs = bounded.run_bounded(plan.loop, plan.cond, plan.closures, carry, limits.steps)
+        outs = bounded.run_bounded(
+            plan.loop, plan.cond, plan.closures, carry, limits.steps, plan.counter
+        )
     else:
         acts = any(not effect.droppable for effect in plan.cond.effects)
         bind_loop = _bind_with_pred if acts else _bind
@@ -196,7 +198,8 @@ def traced_while(
 class _Plan:
     """A traced loop: `cond` and `body` : [*consts, *carry, *refs], and the types of the carry.
 
-    `loop` is what takes its place if it has a bound, and is not bounded by zero.
+    `loop` is what takes its place if it has a bound, and is not bounded by zero; the `counter` tells how many steps
+    that takes, if it is known before.
     """
 
     cond: Jaxpr
@@ -204,6 +207,7 @@ class _Plan:
     closures: common.Closures
     avals: ir.Avals
     loop: Loop | None
+    counter: bounded.Counter | None
 
 
 def _plan(
@@ -217,13 +221,21 @@ def _plan(
     closures = common.share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
     cond_jaxpr, body_jaxpr = closures.jaxprs
     body_jaxpr = common.with_results(body_jaxpr, avals)
-    loop = None
+    loop = counter = None
     if limits.steps:
         names = written.carry(body_fun.tree)
+        counter = bounded.counter_of(cond_jaxpr, body_jaxpr, len(closures.consts))
         loop = bounded.bounded_loop(
-            cond_jaxpr, body_jaxpr, closures, limits.steps, limits.slots, body_fun.fun, names
+            cond_jaxpr,
+            body_jaxpr,
+            closures,
+            limits.steps,
+            limits.slots,
+            body_fun.fun,
+            names,
+            counter,
         )
-    return _Plan(cond_jaxpr, body_jaxpr, closures, avals, loop)
+    return _Plan(cond_jaxpr, body_jaxpr, closures, avals, loop, counter)
 
 
 def _bind(

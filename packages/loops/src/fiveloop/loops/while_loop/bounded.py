@@ -1,11 +1,18 @@
-"""A `while` with a bound: a `for` that ends when the condition does, which is differentiable in both modes."""
+"""A `while` with a bound: a `for` that ends when the condition does, which is differentiable in both modes.
+
+Where the condition is that a counter is less than a limit, the number of steps is known when the loop begins, and no
+step has to ask.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
+from fiveloop.core.dataclass import dataclass
 from fiveloop.loops import common, options
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.primitives.for_loop import INDEX
@@ -16,6 +23,57 @@ from fiveloop.state.checks.primitive import CheckParams, check_p
 from fiveloop.state.checks.site import CheckSite
 
 
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """What tells how many steps a loop takes: a carried value that goes up by one, up to a limit.
+
+    The limit is a constant of the condition, told by its place as the carried value is, or the number that `stands` in
+    it.
+    """
+
+    carried: int
+    limit: int | None
+    stands: int = 0
+
+    def left(self, consts: Sequence[Value], carry: Sequence[Value]) -> Value:
+        """How many steps there are from the values at first, without the bound; negative if there are none."""
+        limit = self.stands if self.limit is None else prims.convert(consts[self.limit], np.int64)
+        return limit - prims.convert(carry[self.carried], np.int64)
+
+
+def counter_of(cond: Jaxpr, body: Jaxpr, num_consts: int) -> Counter | None:
+    """The counter of a loop that goes on while it is less than a limit; None if it goes on for another reason.
+
+    cond, body : [*consts, *carry, *refs] -> [pred], [*carry]
+    """
+    if len(cond.eqns) != 1 or cond.eqns[0].primitive is not prims.less.prim:
+        return None
+    count, limit = cond.eqns[0].invars
+    consts, carry, _ = util.split_list(cond.invars, [num_consts, len(body.outvars)])
+    stands = _number(limit)
+    # The difference of two narrow integers is a wide one.
+    is_narrow = count.aval.dtype.kind in "iu" and count.aval.dtype.itemsize <= 4
+    if count not in carry or not is_narrow or (stands is None and limit not in consts):
+        return None
+    k = carry.index(count)
+    made, before = body.outvars[k], body.invars[num_consts + k]
+    steps = [eqn for eqn in body.eqns if made in eqn.outvars and eqn.primitive is prims.add_p]
+    if not any(e.invars[0] is before and _number(e.invars[1]) == 1 for e in steps):
+        return None
+    return Counter(k, None, stands) if stands is not None else Counter(k, consts.index(limit))  # type: ignore[arg-type]  # it is a variable
+
+
+def _number(atom: ir.Atom) -> int | None:
+    """The integer that stands in a jaxpr, if one does."""
+    if (
+        not isinstance(atom, ir.Literal)
+        or not ir.is_scalar(atom)
+        or atom.aval.dtype.kind not in "iu"
+    ):
+        return None
+    return int(atom.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+
+
 def bounded_loop(
     cond: Jaxpr,
     body: Jaxpr,
@@ -24,34 +82,38 @@ def bounded_loop(
     slots: int | None,
     fun: object,
     names: Sequence[str],
+    counter: Counter | None,
 ) -> Loop:
-    """The loop of at most so many steps, over the carried values and whether it has ended.
+    """The loop of at most so many steps, over the carried values and, without a counter, whether it has ended.
 
     cond, body : [*consts, *carry, *refs]                       -> [pred], [*carry]
-    step       : [i, *consts, *refs, *carry refs, ended]        -> []
+    step       : [i, *consts, *refs, *carry refs, *ended]       -> []
     """
     num_consts, num_refs = len(closures.consts), len(closures.refs)
     avals = body.in_avals
     changed = [k != n for n, k in enumerate(common.handed_through(body), num_consts)]
 
     def run(i: Value, *args: Value) -> list[Value]:
-        consts, refs, carry, (ended,) = util.split_list(
-            args, [num_consts, num_refs, len(body.outvars)]
-        )
+        consts, refs, carry, end = util.split_list(args, [num_consts, num_refs, len(body.outvars)])
         outs = transforms.eval_jaxpr(body, [*consts, *[ref[...] for ref in carry], *refs])
         for ref, x, is_new in zip(carry, outs, changed, strict=True):
             if is_new:
                 ref[...] = x
-        (holds,) = transforms.eval_jaxpr(cond, [*consts, *outs, *refs])
-        ended[...] = prims.bitwise_not(holds)
+        for ended in end:
+            (holds,) = transforms.eval_jaxpr(cond, [*consts, *outs, *refs])
+            ended[...] = prims.bitwise_not(holds)
         return []
 
     carried = avals[num_consts : len(avals) - num_refs]
-    states = map(AbstractRef, [*[a.strong() for a in carried], predicate.PREDICATE])
+    end = [predicate.PREDICATE] if counter is None else []
+    states = map(AbstractRef, [*[a.strong() for a in carried], *end])
     binders = [INDEX, *avals[:num_consts], *avals[len(avals) - num_refs :], *states]
     step = trace.stage_closed(run, binders, body.name)
     traced = TracedBody(step, [*closures.consts], [*closures.refs], fun, Called("while_loop"))
-    return loop_of(steps, traced, False, options.AUTO, [*names, "ended"], _until_ended, slots)
+    auto = options.AUTO
+    if counter is not None:
+        return loop_of(steps, traced, False, auto, names, slots=slots, counted=True)
+    return loop_of(steps, traced, False, auto, [*names, "ended"], _until_ended, slots)
 
 
 def _until_ended(body: Jaxpr) -> Jaxpr:
@@ -60,15 +122,23 @@ def _until_ended(body: Jaxpr) -> Jaxpr:
 
 
 def run_bounded(
-    loop: Loop | None, cond: Jaxpr, closures: common.Closures, carry: ad.Values, steps: int
+    loop: Loop | None,
+    cond: Jaxpr,
+    closures: common.Closures,
+    carry: ad.Values,
+    steps: int,
+    counter: Counter | None,
 ) -> list[Value]:
     """The final carried values; what is told if the condition still holds then."""
-    operands = [*closures.consts, *carry, *closures.refs]
-    (holds,) = trace.bind(closed_call_p, *operands, params=ClosedCallParams(cond))
-    outs = [*carry, prims.bitwise_not(holds)]
-    if loop is not None:
-        outs = loop.run(outs)
-    *outs, ended = outs
+    if loop is not None and counter is not None:
+        left = counter.left(closures.consts, carry)
+        count = prims.convert(prims.clamp(0, left, steps), INDEX.dtype)
+        outs, ended = loop.run(carry, count), left <= steps
+    else:
+        operands = [*closures.consts, *carry, *closures.refs]
+        (holds,) = trace.bind(closed_call_p, *operands, params=ClosedCallParams(cond))
+        outs = [*carry, prims.bitwise_not(holds)]
+        *outs, ended = outs if loop is None else loop.run(outs)
     tell_of_bound(ended, steps)
     return [
         prims.convert(x, a.aval.dtype, a.aval.weak_type) for x, a in zip(outs, carry, strict=True)
