@@ -23,7 +23,7 @@ Loop = Callable[[Value, Value, Callable[[Value], object]], None]
 class Leaf:
     """A step's way back cut in two, and how many steps are taped together.
 
-    cut.known  : [k, *consts, *forward]                    -> [*residuals]
+    cut.known  : [k, *consts, *forward]                      -> [*residuals], and the step forward is made
     cut.staged : [*residuals, *those of k, consts, backward] -> []
     """
 
@@ -36,7 +36,6 @@ class Leaf:
         stop: Value,
         ahead: Sequence[Value],
         back: Sequence[Value],
-        advance: Callable[[Value], object],
         loop: Loop,
     ) -> None:
         """Reverse the steps from `first` to `stop`, which are no more than `steps`.
@@ -50,7 +49,6 @@ class Leaf:
             found = transforms.eval_jaxpr(cut.known, [k, *ahead])
             for row, x in zip(rows, found, strict=True):
                 row[k - first] = x
-            advance(k)
 
         def untape(reversed_k: Value) -> None:
             k = first + stop - 1 - reversed_k

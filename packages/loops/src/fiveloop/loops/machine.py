@@ -17,6 +17,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
 from fiveloop.core.backend import lazy
 from fiveloop.loops import leaf
+from fiveloop.loops.analysis.needed import needed_body
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals
@@ -89,6 +90,9 @@ class _Machine:
         if not backward:
             return []
         states = [api.new_ref(x) for x in backward]
+        # The forward states are dropped after a step back: what it writes there is of no use.
+        ends = self.p.backward.invars[-len(backward) :]
+        back = self.p.backward.remember("back alone", lambda: needed_body(self.p.backward, ends))
         taped = leaf.leaf_of(self.p)
         steps = 1 if taped is None else taped.steps
         tapes = (n + (steps - 1)) // steps
@@ -104,10 +108,10 @@ class _Machine:
             advance = lambda start, stop: _for_each(steps * start, steps * stop, step)
             problem = saved.descend(left, problem, refs, advance)
             if taped is None:
-                transforms.eval_jaxpr(self.p.backward, [left - 1, *ahead, *states])
+                transforms.eval_jaxpr(back, [left - 1, *ahead, *states])
             else:
                 first, stop = steps * (left - 1), prims.minimum(steps * left, n)
-                taped.reverse(first, stop, ahead, states, step, _for_each)
+                taped.reverse(first, stop, ahead, states, _for_each)
             return (left - 1, *saved.popped(left - 1, problem))
 
         _loop(lambda carry: carry[0] > 0, turn, (tapes, *saved.last()))

@@ -61,10 +61,9 @@ def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
 
     def made() -> ReplayParams:
         forward = _numbered_body(p, changed)
-        backward = Jaxpr(forward.invars, (), (), p.body.name)
         num_consts = p.num_consts + len(changed) - sum(changed)
         record = p.record.moved(LINEAR)
-        return ReplayParams(forward, backward, num_consts, slots=p.slots, record=record)
+        return ReplayParams(forward, forward, num_consts, slots=p.slots, record=record)
 
     return p.body.remember(("replayed", replace(p, body=_NO_BODY), changed), made)
 

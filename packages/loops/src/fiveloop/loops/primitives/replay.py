@@ -25,11 +25,11 @@ class ReplayParams:
     results  : [*final forward states, *final backward states]
 
     All operands are values. The states are Refs to the bodies, and so may constants be, which no step changes. Step
-    `k` of the way back sees the forward states as they were before step `k` of the way forward, and does not change
-    them; it is linear in the backward states. `slots` of the forward states are saved at a time, from which the others
-    are computed again; if None, as many as a default amount of memory holds. `cached` marks forward states of
-    which some are saved already: the cache is what the schedule `Online` has stored, and the slots of each.
-    `by_default` says that nobody has chosen how many there are.
+    `k` of the way back begins with the forward states as they were before step `k` of the way forward, and may change
+    them as that does: so it needs no copy of them. It is linear in the backward states. `slots` of the forward states
+    are saved at a time, from which the others are computed again; if None, as many as a default amount of memory holds.
+    `cached` marks forward states of which some are saved already: the cache is what the schedule `Online` has stored,
+    and the slots of each. `by_default` says that nobody has chosen how many there are.
     """
 
     forward: Jaxpr
@@ -119,10 +119,8 @@ def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
         if k > p.num_consts and not isinstance(binder, AbstractRef):
             raise TypeError(f"replay: state {k} must be a Ref to the bodies, got {binder}")
     first = 1 + p.num_consts
-    changed = [
-        *[k for k in ir.mutated_positions(p.forward.effects) if k < first],
-        *[k for k in ir.mutated_positions(p.backward.effects) if k < num],
-    ]
+    bodies = (p.forward, p.backward)
+    changed = [k for body in bodies for k in ir.mutated_positions(body.effects) if k < first]
     if changed:
         raise TypeError(f"replay: operand {min(changed)} must only be read by the body")
 
@@ -136,5 +134,4 @@ def _check_cache(avals: Sequence[ir.Aval], forward: Sequence[ir.Aval], p: Replay
 
 def without_backward(p: ReplayParams) -> ReplayParams:
     """The loop forward alone."""
-    empty = ir.Jaxpr(p.forward.invars, (), (), p.forward.name)
-    return replace(p, cached=(), backward=p.forward.remember("no backward", lambda: empty))
+    return replace(p, cached=(), backward=p.forward)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.state import predicate
@@ -57,14 +57,15 @@ def _cache(
 def _batched(size: int, p: ReplayParams, given: Sequence[bool]) -> util.Mask:
     """Which operands after the number of steps are batched in some step."""
 
-    def reached(body: Jaxpr, mask: Sequence[bool], fixed: Collection[ir.Var]) -> util.Mask:
+    def reached(body: Jaxpr, mask: Sequence[bool]) -> util.Mask:
         binders = body.invars[1:]
-        found = transforms.batched_vars(body, size, util.select_by(mask, binders), fixed)
+        seeds, fixed = util.select_by(mask, binders), binders[: p.num_consts]
+        found = transforms.batched_vars(body, size, seeds, fixed)
         return tuple(v in found for v in binders)
 
     consts, ahead, back = p.parts(given)
-    forward = reached(p.forward, [*consts, *ahead], p.forward.invars[1 : 1 + p.num_consts])
-    return reached(p.backward, [*forward, *back], p.backward.invars[1 : len(p.forward.invars)])
+    forward = reached(p.forward, [*consts, *ahead])
+    return reached(p.backward, [*forward, *back])
 
 
 def _masked(p: ReplayParams) -> ReplayParams:

@@ -31,12 +31,20 @@ def needed(
     p: ReplayParams, ahead: Sequence[bool], back: Sequence[bool]
 ) -> tuple[ReplayParams, util.Mask]:
     """What some final states, forward and backward, are computed by; and which operands that takes."""
-    num = len(p.forward.invars)
-    backward = needed_body(p.backward, util.select_by(back, p.backward.invars[num:]))
-    seen = touched(backward)
-    binders = backward.invars[1 + p.num_consts : num]
-    wanted = [w or v in seen for w, v in zip(ahead, binders, strict=True)]
-    forward = needed_body(p.forward, util.select_by(wanted, p.forward.invars[1 + p.num_consts :]))
+    first, num = 1 + p.num_consts, len(p.forward.invars)
+    wanted = list(ahead)
+    while True:
+        # What the way back reads of a forward state, every step has to bring up to date.
+        ends = util.select_by([*wanted, *back], p.backward.invars[first:])
+        backward = needed_body(p.backward, ends if any(back) else ())
+        seen = touched(backward)
+        grown = [w or v in seen for w, v in zip(wanted, backward.invars[first:num], strict=True)]
+        if grown == wanted:
+            break
+        wanted = grown
+    forward = needed_body(p.forward, util.select_by(wanted, p.forward.invars[first:]))
+    if not any(back):
+        backward = forward.replace(invars=[*forward.invars, *p.backward.invars[num:]])
     kept = tuple(
         used or want
         for used, want in zip(

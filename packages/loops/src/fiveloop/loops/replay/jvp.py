@@ -39,15 +39,14 @@ def _nonzero(p: ReplayParams, seeds: Sequence[bool]) -> util.Mask:
     """Which operands after the number of steps may have a tangent in some step."""
     consts, forward, backward = p.parts(seeds)
 
-    def reached(body: Jaxpr, mask: Sequence[bool], fixed: int) -> util.Mask:
+    def reached(body: Jaxpr, mask: Sequence[bool]) -> util.Mask:
         binders = body.invars[1:]
-        found = ir.reachable(
-            body, util.select_by(mask, binders), _may_have_tangent, binders[:fixed], created=True
-        )
+        seeds, fixed = util.select_by(mask, binders), binders[: p.num_consts]
+        found = ir.reachable(body, seeds, _may_have_tangent, fixed, created=True)
         return tuple(v in found for v in binders)
 
-    ahead = reached(p.forward, [*consts, *forward], p.num_consts)
-    return reached(p.backward, [*ahead, *backward], len(ahead))
+    ahead = reached(p.forward, [*consts, *forward])
+    return reached(p.backward, [*ahead, *backward])
 
 
 def _with_dots(p: ReplayParams, body: Jaxpr, nonzero: util.Mask) -> Jaxpr:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import ir, prims, rules, util
-from fiveloop.core.dataclass import dataclass, field
+from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir import indexer
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+from fiveloop.loops.primitives.slots import cache_avals, default_slots
+from fiveloop.loops.record import shown_aval
 from fiveloop.loops.replay.dce import replay_dce
 from fiveloop.state import AbstractRef, primitives
 
@@ -20,13 +22,17 @@ class Staged:
 
     `loop` has the results that are wanted, and `late` are its operands that are not known. The Refs that it works on
     are states of the replay: `before` has what reads the known ones before the loop, `eqns` is the staged half, which
-    writes those that are late.
+    writes those that are late. `kept` are the slots of the known states that are saved while the loop runs, by result
+    or Ref, `stored` says what is in them, and `slots` how many there are.
     """
 
     loop: ir.Eqn
     late: set[ir.Atom]
     before: list[ir.Eqn] = field(default_factory=list)
     eqns: list[ir.Eqn] = field(default_factory=list)
+    kept: dict[ir.Atom, ir.Var] = field(default_factory=dict)
+    stored: list[ir.Var] = field(default_factory=list)
+    slots: int | None = None
 
     def make(
         self,
@@ -35,10 +41,13 @@ class Staged:
         changed: Sequence[bool],
         at_hand: set[ir.Atom],
         wanted: Sequence[bool],
+        saves: bool = False,
     ) -> None:
         """Write the equations down; `changed` says which operands after the constants a step changes.
 
         params.forward : [k, *consts, *operands not changed, *operands changed] -> []
+
+        With `saves` the steps begin with states that the loop saves.
         """
         consts, states = util.split_list(self.loop.invars, [len(self.loop.invars) - len(changed)])
         results = iter(zip(self.loop.outvars, wanted, strict=True))
@@ -49,16 +58,35 @@ class Staged:
             held.append(self._contents(x, changes, at_hand) if is_ref else x)
             finals.append((ir.Var(held[-1].aval), x in self.late) if is_ref else next(results))
         read, written = util.partition(changed, held)
-        outs = util.select_by(changed, finals)
+        outs = [v for v, _ in util.select_by(changed, finals)]
+        wants = [want for _, want in util.select_by(changed, finals)]
         operands = [count, *consts, *read, *written]
-        whole = rules.new_eqn(replay_p, operands, params, [v for v, _ in outs], self.loop.source)
-        smaller = replay_dce([want for _, want in outs], whole)[1]
+        if saves and not all(wants):
+            pairs = zip(states, finals, strict=True)
+            names = [x if isinstance(x.aval, AbstractRef) else v for x, (v, _) in pairs]
+            params, cache = self._cached(params, util.select_by(changed, names), wants)
+            operands += cache
+        whole = rules.new_eqn(replay_p, operands, params, outs, self.loop.source)
+        smaller = replay_dce(wants, whole)[1]
         self.eqns += [] if smaller is None else [smaller]
+        self.kept = {x: v for x, v in self.kept.items() if smaller and v in smaller.invars}
         for x, value, (final, want), changes in zip(states, held, finals, changed, strict=True):
             if want and isinstance(x.aval, AbstractRef) and changes:
                 self.eqns.append(_written(x, final, self.loop.source))
             elif want and not isinstance(x.aval, AbstractRef) and not changes:
                 self.eqns.append(_named(value, final))
+
+    def _cached(
+        self, params: ReplayParams, states: Sequence[ir.Atom], late: Sequence[bool]
+    ) -> tuple[ReplayParams, list[ir.Var]]:
+        """The steps from states that are saved on the way forward, those that are not late; and the cache."""
+        saved = util.partition(late, states)[0]
+        avals = [shown_aval(x.aval) for x in saved]
+        self.slots = default_slots(avals) if params.slots is None else params.slots
+        cache = [ir.Var(a) for a in cache_avals(avals, self.slots)]
+        self.stored, slots = cache[:2], cache[2:]
+        self.kept = dict(zip(saved, slots, strict=True))
+        return replace(params, slots=self.slots, cached=tuple(not u for u in late)), cache
 
     def _contents(self, ref: ir.Atom, changed: bool, at_hand: set[ir.Atom]) -> ir.Var:
         """What a Ref holds before the loop; if it is known and not at hand later, it is kept."""

@@ -10,7 +10,8 @@ where w are linear constants. For cotangents u of a and v of b the same steps ar
     forward   s' = f(s)            v' = B(s)^T v
     backward  c = C(s) c'          u = A(s)^T u' + D(s, c')^T v      w_bar += E(s)^T u' + H(s, c')^T v
 
-so that the transpose of a replay is a replay.
+so that the transpose of a replay is a replay. A step of the way back makes the step forward, too, so that what it
+reads of the forward states need not be copied first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import BACKWARD
 from fiveloop.loops.replay.dce import touched
 from fiveloop.loops.replay.split import cut, known_step, unknown_states
-from fiveloop.state import AbstractRef, api, discharge
+from fiveloop.state import AbstractRef
 
 
 def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -> ad.Cotangents:
@@ -122,31 +123,29 @@ class _Steps:
         u: list[Value],
         w_bar: list[Value],
     ) -> None:
-        """u = A(s)^T u' + D(s, c')^T v and c = C(s) c'; what the constants gather."""
-        given = self._constants(consts, w_bar)
-        forward, mine = self._without_writes(s)
-        _step_back(forward, [k, *given, *self._states(1, mine, u)])
-        ahead, back = self._states(1, s, u), self._states(2, c, list(map(_copy, v)))
-        _step_back(self.p.backward, [k, *given, *ahead, *back])
+        """u = A(s)^T u' + D(s, c')^T v and c = C(s) c'; what the constants gather; and the step forward."""
+        ahead, back = self._states(1, s, u), self._states(2, c, v)
+        _step_back(self.p.backward, [k, *self._constants(consts, w_bar), *ahead, *back])
 
     def _ahead(self, k: Value, consts: list[Value], s: list[Value], v: list[Value]) -> None:
-        """v' = B(s)^T v, and then s' = f(s)."""
-        if v:
-            moved = self._staged(self._moved, 4)
-            num = 1 + len(consts) + len(s) + len(v)
-            binders = moved.invars[:num]
-            needs = needed_body(moved, binders[num - len(v) :])
-            assert touched(needs).isdisjoint(moved.invars[num:]), (
-                "unreachable: a way back is linear in its states as a whole"
-            )
-            transforms.eval_jaxpr(needs.replace(invars=binders), [k, *consts, *s, *v])
-        forward = known_step(self.p.forward, self.linear[: len(self.p.forward.invars) - 1])
-        transforms.eval_jaxpr(forward, [k, *consts, *s])
+        """s' = f(s) and v' = B(s)^T v."""
+        if not v:
+            forward = known_step(self.p.forward, self.linear[: len(self.p.forward.invars) - 1])
+            transforms.eval_jaxpr(forward, [k, *consts, *s])
+            return
+        moved = self._staged(self._moved, 4)
+        num = 1 + len(consts) + len(s) + len(v)
+        binders = moved.invars[:num]
+        needs = needed_body(moved, binders[1 + len(consts) :])
+        assert touched(needs).isdisjoint(moved.invars[num:]), (
+            "unreachable: a way back is linear in its states as a whole"
+        )
+        transforms.eval_jaxpr(needs.replace(invars=binders), [k, *consts, *s, *v])
 
     def _moved(
         self, k: Value, consts: list[Value], s: list[Value], v: list[Value], c: list[Value]
     ) -> None:
-        """v' = B(s)^T v: a step of the way back for a = 0 and w = 0, transposed."""
+        """A step of the way back for a = 0 and w = 0, transposed."""
         zeros = [
             [transforms.zeros_of(x.aval) for x in util.select_by(mask, xs)]
             for mask, xs in zip(self.masks, self.p.parts(self.p.backward.invars[1:]), strict=True)
@@ -154,17 +153,6 @@ class _Steps:
         given = util.merge(self.masks[0], consts, zeros[0])
         ahead = util.merge(self.masks[1], s, zeros[1])
         _step_back(self.p.backward, [k, *given, *ahead, *self._states(2, c, v)])
-
-    def _without_writes(self, s: list[Value]) -> tuple[Jaxpr, list[Value]]:
-        """The step forward on values of the known states that it changes, so that these stay as they are."""
-        body = self.p.forward
-        changed = ir.mutated(body)
-        known = [v for v, lin in zip(body.invars[1:], self.linear, strict=False) if not lin]
-        which = tuple(v in changed and v in known for v in body.invars)
-        nothing = (False,) * len(which)
-        states = known[len(known) - len(s) :]
-        mine = [x[...] if v in changed else x for v, x in zip(states, s, strict=True)]
-        return discharge.discharge_jaxpr(body, which, nothing), mine
 
     def _constants(self, consts: list[Value], w_bar: list[Value]) -> list[ad.Operand]:
         """The constants, with what gathers the cotangents of the linear ones."""
@@ -195,8 +183,3 @@ def _step_back(body: Jaxpr, operands: ad.Operands) -> None:
 def _as_ref(v: ir.Var) -> ir.Var:
     """A binder for the cotangent of what a binder stands for, or for a state."""
     return v if isinstance(v.aval, AbstractRef) else ir.Var(AbstractRef(v.aval), v.hint)
-
-
-def _copy(ref: Value) -> Value:
-    """A Ref of the same contents."""
-    return api.new_ref(ref[...])

@@ -10,23 +10,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
-from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.ir import indexer
-from fiveloop.loops.analysis.accesses import read_whole
-from fiveloop.loops.primitives.replay import ReplayParams, replay_p
+from fiveloop.core.dataclass import replace
+from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.primitives.slots import (
     COUNT,
-    cache_avals,
     contracts,
-    default_slots,
     taped_steps,
 )
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
-from fiveloop.loops.record import KNOWN, LINEAR, shown_aval
-from fiveloop.loops.replay.dce import replay_dce
+from fiveloop.loops.record import KNOWN, LINEAR
+from fiveloop.loops.replay.staged import Staged
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.handler import counting
-from fiveloop.state import AbstractRef, primitives
+from fiveloop.state import AbstractRef
 
 
 def while_split(
@@ -54,13 +50,16 @@ def while_split(
     whole = eqn.replace(outvars=outvars, params=replace(p, kept=()))
     again = _again(whole, known=carry) if acts else whole
     late = {*util.select_by(cut.unknown_in, eqn.invars), *eqn.outvars}
-    staged = _Staged(again, known_eqn.outvars[0], late)
+    staged = Staged(again, late)
     at_hand = {a for a, i in zip(eqn.invars, inst, strict=True) if i}
-    staged.make(at_hand, saves=_may_save(plan, p) and not _is_taped(p, cut.unknown_in))
+    saves = _may_save(plan, p) and not _is_taped(p, cut.unknown_in)
+    steps, changed = _replayed(again)
+    wanted = [v in late for v in again.outvars]
+    staged.make(known_eqn.outvars[0], steps, changed, at_hand, wanted, saves)
     states = [*outvars, *parts(p, eqn.invars)[2]]
     known_eqn = _saving(known_eqn, staged, util.select_by(known[p.num_consts :], states))
     out_unknown = (*[not k for k in carry], *[False] * len(eqn.outvars[p.num_carry :]))
-    return rules.EqnSplit([*staged.reads, known_eqn], staged.eqns, out_unknown)
+    return rules.EqnSplit([*staged.before, known_eqn], staged.eqns, out_unknown)
 
 
 def _may_save(plan: transforms.SavingPlan, p: WhileParams) -> bool:
@@ -88,7 +87,7 @@ def _is_taped(p: WhileParams, unknown: util.Mask) -> bool:
     return taped_steps(state, kept, p.slots, contracts(p.body)) > 1
 
 
-def _saving(eqn: ir.Eqn, staged: _Staged, states: Sequence[ir.Atom]) -> ir.Eqn:
+def _saving(eqn: ir.Eqn, staged: Staged, states: Sequence[ir.Atom]) -> ir.Eqn:
     """The loop of what is known, which saves those of its states that the staged half begins with."""
     kept = tuple(x in staged.kept for x in states)
     if not any(kept):
@@ -117,96 +116,22 @@ def _known(eqn: ir.Eqn, half: Jaxpr, cond: Jaxpr, known: Sequence[bool]) -> ir.E
     return rules.new_eqn(eqn.primitive, operands, params, outvars, eqn.source)
 
 
-@dataclass(slots=True)
-class _Staged:
-    """The steps again, for what is not known: `reads` come before the loop, `eqns` are the staged half.
-
-    The Refs that the loop works on are states of the replay: read before it, and those of the `late` ones that it
-    changes written after it. `kept` are the slots of the known states that the replay takes, by result or Ref, and
-    `stored` says what is in them.
-    """
-
-    loop: ir.Eqn
-    count: ir.Var
-    late: set[ir.Atom]
-    reads: list[ir.Eqn] = field(default_factory=list)
-    eqns: list[ir.Eqn] = field(default_factory=list)
-    kept: dict[ir.Atom, ir.Var] = field(default_factory=dict)
-    stored: list[ir.Var] = field(default_factory=list)
-    slots: int | None = None
-
-    def make(self, at_hand: set[ir.Atom], saves: bool) -> None:
-        """Write the equations down."""
-        p: WhileParams = self.loop.params
-        consts, carry, refs = parts(p, self.loop.invars)
-        changed = ir.changed_refs(self.loop)
-        held = {ref: self._contents(ref, at_hand - changed) for ref in refs}
-        read, written = [r for r in refs if r not in changed], [r for r in refs if r in changed]
-        operands = [
-            self.count,
-            *consts,
-            *[held[r] for r in read],
-            *carry,
-            *[held[r] for r in written],
-        ]
-        outs = [*self.loop.outvars, *[ir.Var(held[r].aval) for r in written]]
-        params = _replayed(p, tuple(r in changed for r in refs))
-        states = [*self.loop.outvars, *written]
-        late = [x in self.late for x in states]
-        if saves and not all(late):
-            params, cache = self._cached(
-                params, [None if u else x for x, u in zip(states, late, strict=True)]
-            )
-            operands += cache
-        whole = rules.new_eqn(replay_p, operands, params, outs, self.loop.source)
-        smaller = replay_dce(late, whole)[1]
-        if smaller is None:
-            self.kept = {}
-            return
-        self.kept = {x: v for x, v in self.kept.items() if v in smaller.invars}
-        self.eqns.append(smaller)
-        final = zip(written, outs[len(carry) :], strict=True)
-        self.eqns += [_written(r, x, self.loop.source) for r, x in final if r in self.late]
-
-    def _cached(
-        self, params: ReplayParams, states: Sequence[ir.Atom | None]
-    ) -> tuple[ReplayParams, list[ir.Var]]:
-        """The steps from states that are saved on the way forward, and the cache; None is in the place of late ones."""
-        avals = [shown_aval(x.aval) for x in states if x is not None]
-        self.slots = default_slots(avals) if params.slots is None else params.slots
-        cache = [ir.Var(a) for a in cache_avals(avals, self.slots)]
-        self.stored, slots = cache[:2], cache[2:]
-        self.kept = dict(zip([x for x in states if x is not None], slots, strict=True))
-        cached = tuple(x is not None for x in states)
-        return replace(params, slots=self.slots, cached=cached), cache
-
-    def _contents(self, ref: ir.Atom, at_hand: set[ir.Atom]) -> ir.Var:
-        """What a Ref holds before the loop; if it is known and not at hand later, it is kept."""
-        read = read_whole(ref, source=self.loop.source)
-        later = ref in self.late or ref in at_hand
-        (self.eqns if later else self.reads).append(read)
-        return read.outvars[0]
-
-
-def _written(ref: ir.Atom, x: ir.Var, source: ir.Source | None) -> ir.Eqn:
-    """An equation that replaces all that a Ref holds."""
-    whole = primitives.SwapParams(indexer.whole_indexer(ref.aval.shape), returns_old=False)
-    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
-
-
-def _replayed(p: WhileParams, changed: util.Mask) -> ReplayParams:
-    """The steps of a `while` as those of a replay."""
+def _replayed(eqn: ir.Eqn) -> tuple[ReplayParams, util.Mask]:
+    """The steps of a `while` as those of a replay; which operands after the constants a step changes."""
+    p: WhileParams = eqn.params
+    refs, mutated = parts(p, eqn.invars)[2], ir.changed_refs(eqn)
+    changed = tuple(r in mutated for r in refs)
 
     def made() -> ReplayParams:
         forward = _counted_body(p, changed)
-        backward = Jaxpr(forward.invars, (), (), p.body.name)
-        num_consts = p.num_consts + len(changed) - sum(changed)
+        num_consts = p.num_consts + changed.count(False)
         record = p.record.moved(LINEAR)
         return ReplayParams(
-            forward, backward, num_consts, p.slots, by_default=p.slots is None, record=record
+            forward, forward, num_consts, p.slots, by_default=p.slots is None, record=record
         )
 
-    return p.body.remember(("replayed", p.num_consts, p.slots, changed), made)
+    params = p.body.remember(("replayed", p.num_consts, p.slots, changed), made)
+    return params, (*[True] * p.num_carry, *changed)
 
 
 def _counted_body(p: WhileParams, changed: util.Mask) -> Jaxpr:

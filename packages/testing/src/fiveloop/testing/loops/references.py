@@ -84,7 +84,7 @@ def _replay(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
     for k in range(int(count)):
         before.append([Cell(x.array.copy()) for x in forward])
         run(p.forward, [np.asarray(k), *consts, *forward])
-    for k in reversed(range(int(count))):
+    for k in reversed(range(int(count)) if backward else ()):
         run(p.backward, [np.asarray(k), *consts, *before[k], *backward])
     return [x.array for x in (*forward, *backward)]
 
