@@ -49,7 +49,7 @@ LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("primitives",),
     ("analysis",),
     ("tracing",),
-    ("for_loop", "while_loop", "cond", "replay", "scan", "accumulate", "associative"),
+    ("for_loop", "while_loop", "cond", "replay", "flat", "scan", "accumulate", "associative"),
     ("leaf", "machine", "plan"),
     ("explain",),
 )

@@ -60,7 +60,7 @@ def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
     """The steps of a loop as those of a replay."""
 
     def made() -> ReplayParams:
-        forward = _numbered_body(p, changed)
+        forward = numbered_body(p, changed)
         num_consts = p.num_consts + len(changed) - sum(changed)
         record = p.record.moved(LINEAR)
         return ReplayParams(forward, forward, num_consts, slots=p.slots, record=record)
@@ -71,7 +71,7 @@ def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
 _NO_BODY = Jaxpr((), (), ())
 
 
-def _numbered_body(p: ForParams, changed: util.Mask) -> Jaxpr:
+def numbered_body(p: ForParams, changed: util.Mask) -> Jaxpr:
     """The body that is given the number of the step.
 
     p.body : [i, *consts, *refs]                        -> []

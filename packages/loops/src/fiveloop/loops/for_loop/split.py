@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
+from fiveloop.core.closed_call.split import call_split
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.loops import flat
 from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.analysis.slots import (
     Carried,
@@ -50,6 +52,9 @@ def for_split(
     verdict = plan.verdict(eqn)
     if isinstance(verdict, rules.Slots) and eqn.params.slots is None:
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
+    call = flat.flat_call(eqn, unknown)
+    if call is not None:
+        return call_split(plan, unknown, inst, call)
     here = _planned(plan, unknown, inst, eqn)
     if eqn.params.slots is not None:
         return here.split_again(tuple(unknown), inst)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
+from fiveloop.core.closed_call.split import call_split
 from fiveloop.core.dataclass import replace
+from fiveloop.loops import flat
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.primitives.slots import (
     COUNT,
@@ -33,6 +35,9 @@ def while_split(
     if isinstance(verdict, rules.Slots):
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
     p: WhileParams = eqn.params
+    call = None if p.kept else flat.flat_call(eqn, unknown)
+    if call is not None:
+        return call_split(plan, unknown, inst, call)
     # Nothing is kept of a step, so that there is nothing to choose.
     found = _split_body(plan.plainly(), tuple(unknown), p)
     if found is None:
