@@ -140,7 +140,6 @@ class Family:
 
 
 EVERYTHING = with_checkpoints(LOOP_KINDS)
-NO_REVERSE = (*FORWARD, check_law_discharge, check_law_of_passes, check_law_planning)
 FAMILIES: dict[str, Family] = {
     "core": Family(CORE_KINDS, laws=EVERY),
     "custom rules": Family(with_custom_rules(CORE_KINDS), laws=EVERY),
@@ -152,11 +151,9 @@ FAMILIES: dict[str, Family] = {
     "carried": Family(with_planned(CARRIED_KINDS)),
     "followed": Family(with_followed(EVERYTHING), refs=True),
     "progress": Family(with_progress(LOOP_KINDS), refs=True),
-    "while": Family(
-        WHILE_KINDS, refs=True, laws=NO_REVERSE, transforms=("batch", "dce", "jvp", "split")
-    ),
+    "while": Family(with_checkpoints(WHILE_KINDS), refs=True),
 }
-COMPILED = ("core", "state", "everything", "everything on refs")
+COMPILED = ("core", "state", "everything", "everything on refs", "while")
 
 
 @dataclass(frozen=True)

@@ -188,13 +188,17 @@ def draw_branch(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 
 @dataclass(frozen=True)
 class While:
-    """A while loop that counts up to a run-time integer, with one float carried; it may have a bound that is larger."""
+    """A while loop that counts up to a run-time integer, with one float carried.
+
+    It may have a `bound` that is larger. Its derivative saves so many states at a time as `saved` says, if it does.
+    """
 
     integer: int
     carry: Use
     block: Block
     how: How
     bound: int | None = None
+    saved: int | None = None
 
     def run(self, env: Env) -> None:
         """Append the carried float."""
@@ -207,7 +211,8 @@ class While:
             return env.fit(self.block.run(inner)[0], tuple(init.shape))
 
         limit = env.ints[self.integer]
-        env.floats.append(env.ops["while_loop"](limit, step, init, self.how, self.bound))
+        options = {"max_steps": self.bound, "checkpoints": self.saved}
+        env.floats.append(env.ops["while_loop"](limit, step, init, self.how, options))
 
 
 def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
@@ -219,7 +224,8 @@ def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     inner.floats.append(scope.floats[carry.index])
     block = draw_block(draw, inner, kinds)
     scope.floats.append(scope.floats[carry.index])
-    return While(integer, carry, block, How(reverse=False, unroll=1))
+    saved = draw(st.sampled_from([None, 1, 2, 3]))
+    return While(integer, carry, block, How(reverse=False, unroll=1), saved=saved)
 
 
 def draw_bounded(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
@@ -230,7 +236,7 @@ def draw_bounded(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 
 
 def _while(
-    limit: Any, step: Callable[..., Any], init: Any, how: How, bound: int | None = None
+    limit: Any, step: Callable[..., Any], init: Any, how: How, options: dict[str, Any]
 ) -> Any:
     def body(state: Any) -> Any:
         i, x = state
@@ -238,11 +244,11 @@ def _while(
 
     start = np.int32(0)
     more = lambda state: state[0] < limit
-    return while_loop(more, body, (start, init), max_steps=bound, progress=how.progress)[1]
+    return while_loop(more, body, (start, init), progress=how.progress, **options)[1]
 
 
 def _twin_while(
-    limit: Any, step: Callable[..., Any], init: Any, how: How, bound: int | None = None
+    limit: Any, step: Callable[..., Any], init: Any, how: How, options: dict[str, Any]
 ) -> Any:
     x = init
     for i in range(int(limit)):
@@ -295,12 +301,12 @@ define_operation("while_loop", _while, _twin_while)
 
 LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried))
 """Loops and branches that are differentiable in both modes."""
-BOUNDED_KINDS = LOOP_KINDS.plus(nested=(draw_bounded, draw_bounded))
-"""With `while` with a bound, whose programs give one more result: a record of loops that were stopped."""
 CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_following, draw_scan))
 """Mostly loops that carry an array by value, for planning."""
 WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
-"""With `while`, which has no reverse mode."""
+"""With `while` without a bound."""
+BOUNDED_KINDS = WHILE_KINDS.plus(nested=(draw_bounded, draw_bounded))
+"""And with a bound: such programs give one more result, a record of loops that were stopped."""
 
 
 @dataclass(frozen=True)
