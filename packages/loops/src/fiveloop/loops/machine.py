@@ -17,7 +17,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
 from fiveloop.core.backend import lazy
 from fiveloop.loops import leaf
-from fiveloop.loops.analysis.needed import needed_body
+from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals
