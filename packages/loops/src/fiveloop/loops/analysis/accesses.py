@@ -176,13 +176,14 @@ def needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
         kept = _walk_back(body, needed, refs)
         grown = needed | {a for e in kept for a in ir.used_vars(e.invars) if a in refs}
         if grown == needed:
-            return transforms.dce(body.replace(eqns=kept), (), keep_ins=True)[0]
+            outs = (True,) * len(body.outvars)
+            return transforms.dce(body.replace(eqns=kept), outs, keep_ins=True)[0]
         needed = grown
 
 
 def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.Eqn]:
     """The equations whose results are used, that change a needed Ref, or that have effects outside the loop's Refs."""
-    used: set[ir.Var] = set()
+    used = ir.used_vars(body.outvars)
     kept: list[ir.Eqn] = []
     for eqn in reversed(body.eqns):
         changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects)) & refs
@@ -190,9 +191,21 @@ def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.E
         if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
             left = transforms.smaller(eqn, used)
             assert left is not None, "unreachable: there is a use of it"
+            if is_entered(left):
+                left = transforms.smaller(_for_needed(left, needed), used) or left
             kept.append(left)
             used |= ir.used_vars(left.invars)
     return kept[::-1]
+
+
+def _for_needed(eqn: ir.Eqn, needed: set[ir.Var]) -> ir.Eqn:
+    """A choice or a call that changes only the Refs that are needed."""
+
+    def without(body: Jaxpr) -> Jaxpr:
+        return needed_body(body, [v for a, v in refs_in(eqn, body) if a in needed])
+
+    params = ir.with_jaxprs(eqn.params, without)
+    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
 
 
 Planner = Callable[[Jaxpr, Mapping[ir.Var, str]], tuple[Jaxpr, list[Decision]]]

@@ -24,7 +24,6 @@ from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import BACKWARD
-from fiveloop.loops.replay.dce import touched
 from fiveloop.loops.replay.split import cut, known_step, unknown_states
 from fiveloop.state import AbstractRef
 
@@ -133,25 +132,19 @@ class _Steps:
             forward = known_step(self.p.forward, self.linear[: len(self.p.forward.invars) - 1])
             transforms.eval_jaxpr(forward, [k, *consts, *s])
             return
-        moved = self._staged(self._moved, 4)
-        num = 1 + len(consts) + len(s) + len(v)
-        binders = moved.invars[:num]
-        needs = needed_body(moved, binders[1 + len(consts) :])
-        assert touched(needs).isdisjoint(moved.invars[num:]), (
-            "unreachable: a way back is linear in its states as a whole"
-        )
-        transforms.eval_jaxpr(needs.replace(invars=binders), [k, *consts, *s, *v])
+        moved = self._staged(self._moved, 3)
+        needs = needed_body(moved, moved.invars[1 + len(consts) :])
+        transforms.eval_jaxpr(needs, [k, *consts, *s, *v])
 
-    def _moved(
-        self, k: Value, consts: list[Value], s: list[Value], v: list[Value], c: list[Value]
-    ) -> None:
-        """A step of the way back for a = 0 and w = 0, transposed."""
+    def _moved(self, k: Value, consts: list[Value], s: list[Value], v: list[Value]) -> None:
+        """A step of the way back for a = 0 and w = 0, transposed; B does not depend on c, which is 0, too."""
         zeros = [
             [transforms.zeros_of(x.aval) for x in util.select_by(mask, xs)]
             for mask, xs in zip(self.masks, self.p.parts(self.p.backward.invars[1:]), strict=True)
         ]
         given = util.merge(self.masks[0], consts, zeros[0])
         ahead = util.merge(self.masks[1], s, zeros[1])
+        c = [transforms.zeros_of(x.aval) for x in self.layout[3]]
         _step_back(self.p.backward, [k, *given, *ahead, *self._states(2, c, v)])
 
     def _constants(self, consts: list[Value], w_bar: list[Value]) -> list[ad.Operand]:
