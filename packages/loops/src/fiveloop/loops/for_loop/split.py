@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
-from fiveloop.core.closed_call.split import call_split
+from fiveloop.core.closed_call import call_split
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import flat
 from fiveloop.loops.analysis import accesses, early_end, integers

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
-from fiveloop.core.closed_call.split import call_split
+from fiveloop.core.closed_call import call_split
 from fiveloop.core.dataclass import replace
 from fiveloop.loops import flat
 from fiveloop.loops.primitives.replay import ReplayParams
