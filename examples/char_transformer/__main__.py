@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .costs import policy_costs
+from .costs import compared, policy_costs
 from .data import Corpus, batches, load_corpus
 from .evaluate import whole_text
 from .ngrams import held_out_nats
@@ -53,12 +53,13 @@ def draw_sample(options: Options, corpus: Corpus, trained: Trained) -> str:
 
 
 def compare_policies(options: Options, corpus: Corpus, trained: Trained) -> list[PolicyCost]:
-    """Measure a training step of this run under each policy."""
+    """Measure a training step of this run under each policy and within each budget."""
     batch = next(
         batches(corpus.train, batch=options.batch, context=options.context, seed=options.seed)
     )
     shape = (options.microbatches, -1, options.context + 1)
-    return policy_costs(trained.state, batch.reshape(shape), size_of(options, corpus))
+    names = compared(options.budget)
+    return policy_costs(trained.state, batch.reshape(shape), size_of(options, corpus), names)
 
 
 def loss_table(loss: float, ngrams: Mapping[int, float]) -> str:
@@ -72,11 +73,12 @@ def loss_table(loss: float, ngrams: Mapping[int, float]) -> str:
 
 
 def cost_table(costs: Sequence[PolicyCost]) -> str:
-    """Show what a step costs under each policy."""
-    lines = [f"{'policy':34}{'temporary memory':>18}{'step':>10}"]
+    """Show what a step costs under each policy and within each budget."""
+    lines = [f"{'policy or budget':34}{'temporary memory':>18}{'step':>10}"]
     for cost in costs:
         memory, milliseconds = cost.temporary_bytes / 1e6, cost.seconds * 1e3
-        lines.append(f"{cost.policy:34}{memory:15.1f} MB{milliseconds:7.0f} ms")
+        name = f"budget {cost.policy}" if cost.is_budget else cost.policy
+        lines.append(f"{name:34}{memory:15.1f} MB{milliseconds:7.0f} ms")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What a training step costs under each rematerialisation policy: compiled memory, and time."""
+"""What a training step costs under each rematerialisation policy and budget: compiled memory, and time."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Value, jit, tree_leaves
-from fiveloop.remat import policies
+from fiveloop.remat import checkpoint, policies
 
 from .data import Ids
 from .model import ModelSize, Policy, mean_nats
+from .options import POLICIES
 from .plots import PolicyCost
-from .steps import Adam, State, train_steps
+from .steps import Adam, Loss, State, train_steps
 
 COMPARED = ("everything_saveable", "dots_with_no_batch_dims_saveable", "nothing_saveable")
+BUDGETS = ("25%", "50%", "75%")
+"""What of the memory between the least that can and saving everything."""
+
 ROUNDS = 4
 
 
@@ -25,30 +29,43 @@ def policy_named(name: str) -> Policy:
     return policy
 
 
+def chosen_loss(name: str, size: ModelSize) -> Loss:
+    """Give the loss with layers under a policy, or, for any other name, all of it within that budget."""
+    if name in POLICIES:
+        policy = policy_named(name)
+        return lambda params, windows: mean_nats(params, windows, size, policy)
+    return checkpoint(lambda params, windows: mean_nats(params, windows, size), budget=name)
+
+
+def compared(budget: str | None) -> tuple[str, ...]:
+    """Give the policies and the budgets to compare: three of each, one of them that of the run."""
+    budgets = BUDGETS if budget is None else (budget, *BUDGETS[1:])
+    return (*COMPARED, *budgets)
+
+
 def policy_costs(
     state: State, batch: Ids, size: ModelSize, names: Iterable[str] = COMPARED
 ) -> list[PolicyCost]:
-    """Compile a step under each policy, and time the steps by turns, so that noise hits all alike.
+    """Compile a step under each policy or budget, and time the steps by turns, so that noise hits all alike.
 
     batch : [microbatches, batch, time + 1]
     """
     names = list(names)
-    compiled = [compile_step(state, batch, size, policy_named(name)) for name in names]
+    compiled = [compile_step(state, batch, chosen_loss(name, size)) for name in names]
     seconds: list[list[float]] = [[] for _ in names]
     for _ in range(ROUNDS):
         for step, times in zip(compiled, seconds, strict=True):
             times.append(time_of(partial(step, state, batch[None])))
     return [
-        PolicyCost(name, step.memory_analysis().temp, float(np.median(times[1:])))
+        PolicyCost(
+            name, step.memory_analysis().temp, float(np.median(times[1:])), name not in POLICIES
+        )
         for name, step, times in zip(names, compiled, seconds, strict=True)
     ]
 
 
-def compile_step(state: State, batch: Ids, size: ModelSize, policy: Policy) -> Any:
+def compile_step(state: State, batch: Ids, loss: Loss) -> Any:
     """Compile one training step ahead of time, for its memory to be asked."""
-
-    def loss(params: Any, windows: Value) -> Value:
-        return mean_nats(params, windows, size, policy)
 
     def step(state: State, batches: Any) -> tuple[State, Value]:
         return train_steps(state, batches, loss, Adam(steps=1))

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fiveloop.remat import checkpoint
+
 POLICIES = (
     "everything_saveable",
     "dots_saveable",
@@ -17,7 +19,7 @@ Train a decoder-only transformer over characters on the pages behind Python's he
 
 With no options it takes two to three minutes on two CPU cores. It then prints the held-out loss
 beside those of 1- to 5-gram models of the same split, a sample of text, and a table of memory and
-time under three rematerialisation policies, and writes the curve and a picture to the folder
+time under three rematerialisation policies and three budgets, and writes the curve and a picture to the folder
 --out."""
 
 EXAMPLES = """\
@@ -25,6 +27,7 @@ examples:
   python -m char_transformer                             the default run
   python -m char_transformer --steps 2000                better than all the n-gram models
   python -m char_transformer --layers 12 --steps 100 --policy nothing_saveable
+  python -m char_transformer --budget 24MB               train within so much memory
   python -m char_transformer --layers 1 --width 32 --context 32 --steps 20 --no-plot    a quick look
 
 The same seed gives the same curve."""
@@ -41,6 +44,7 @@ HELP = {
         "microbatches": "parts of a batch, their gradients added up in Refs",
         "steps": "optimiser steps; the rate falls to zero at the last",
         "rate": "Adam's highest rate",
+        "budget": "temporary memory for the gradient of a microbatch, such as 24MB or 50%%, in place of a policy",
         "policy": f"what checkpointed layers save: {', '.join(POLICIES)}",
         "seed": "decides parameters, batches and samples",
     },
@@ -50,7 +54,7 @@ HELP = {
         "out": "folder for the curve and the picture",
     },
 }
-METAVARS = {"rate": "X", "policy": "NAME", "prompt": "TEXT", "out": "DIR"}
+METAVARS = {"rate": "X", "budget": "MEMORY", "policy": "NAME", "prompt": "TEXT", "out": "DIR"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Options:
     steps: int = 400
     rate: float = 3e-3
     policy: str = "nothing_saveable"
+    budget: str | None = None
     seed: int = 0
     prompt: str = "The "
     characters: int = 400
@@ -102,6 +107,11 @@ def find_problem(options: Options) -> str | None:
             f"--width has to be a multiple of 2 * --heads = {2 * options.heads}, "
             f"and {options.width} was given"
         )
+    if options.budget is not None:
+        try:
+            checkpoint(find_problem, budget=options.budget)
+        except ValueError as error:
+            return f"--budget: {error}"
     if not options.prompt:
         return "--prompt has to hold at least one character, and none was given"
     return None
@@ -121,7 +131,7 @@ def make_parser() -> argparse.ArgumentParser:
             default = getattr(Options, name)
             group.add_argument(
                 f"--{name}",
-                type=type(default),
+                type=str if default is None else type(default),
                 default=default,
                 choices=POLICIES if name == "policy" else None,
                 metavar=METAVARS.get(name, "N"),

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 INK, GREY, FAINT = "#22262b", "#6b7480", "#dfe3e8"
 TRAIN, HELD_OUT = "#8fb4d9", "#c8442d"
+BUDGET_COLOURS = ("#22262b", "#e0a030", "#8a5fb5")
 POLICY_COLOURS = ("#1f5fa8", "#2f9e77", "#c8442d", "#8a5fb5")
 
 
@@ -26,11 +27,19 @@ class Curve:
 
 @dataclass(frozen=True)
 class PolicyCost:
-    """What a training step costs under a policy."""
+    """What a training step costs under a policy, or within a budget."""
 
     policy: str
     temporary_bytes: int
     seconds: float
+    is_budget: bool = False
+
+    @property
+    def figures(self) -> str:
+        """Memory and time, to be read."""
+        megabytes = self.temporary_bytes / 1e6
+        digits = 0 if megabytes >= 10.0 else 1
+        return f"{megabytes:.{digits}f} MB, {self.seconds * 1e3:.0f} ms"
 
 
 def draw_run(
@@ -137,19 +146,18 @@ def smoothed(losses: Sequence[float], half_life: float = 4.0) -> npt.NDArray[np.
 
 
 def draw_costs(axes: Axes, costs: Sequence[PolicyCost]) -> None:
-    """Draw each policy as a point: temporary memory across, time of a step up."""
-    megabytes = [cost.temporary_bytes / 1e6 for cost in costs]
-    milliseconds = [cost.seconds * 1e3 for cost in costs]
-    axes.plot(megabytes, milliseconds, color=FAINT, lw=2.0, zorder=1)
-    digits = 0 if min(megabytes) >= 10.0 else 1
-    right, top = max(megabytes) * 1.08, max(milliseconds) * 1.25
-    for i, (cost, x, y) in enumerate(zip(costs, megabytes, milliseconds, strict=True)):
+    """Draw each policy as a dot and each budget as a square: temporary memory across, time of a step up."""
+    points = [(cost, cost.temporary_bytes / 1e6, cost.seconds * 1e3) for cost in costs]
+    named = [point for point in points if not point[0].is_budget]
+    axes.plot([x for _, x, _ in named], [y for _, _, y in named], color=FAINT, lw=2.0, zorder=1)
+    right, top = max(x for _, x, _ in points) * 1.08, max(y for _, _, y in points) * 1.25
+    for i, (cost, x, y) in enumerate(named):
         colour = POLICY_COLOURS[i % len(POLICY_COLOURS)]
         axes.scatter([x], [y], s=70, color=colour, zorder=2)
         # The points lie in a row: labels above and below by turns leave each other room.
         above = i % 2 == 0
         axes.annotate(
-            f"{cost.policy.replace('_saveable', '').replace('_', ' ')}\n{x:.{digits}f} MB, {y:.0f} ms",
+            f"{cost.policy.replace('_saveable', '').replace('_', ' ')}\n{cost.figures}",
             (x, y),
             xytext=(0, 10 if above else -10),
             textcoords="offset points",
@@ -158,13 +166,21 @@ def draw_costs(axes: Axes, costs: Sequence[PolicyCost]) -> None:
             fontsize=9,
             color=colour,
         )
+    for i, (cost, x, y) in enumerate(point for point in points if point[0].is_budget):
+        label = f"budget {cost.policy}: {cost.figures}"
+        size = 60 - 16 * i  # budgets that lead to the same plan lie on each other
+        axes.scatter(
+            [x], [y], s=size, marker="s", color=BUDGET_COLOURS[i % 3], zorder=3, label=label
+        )
+    if len(named) < len(points):
+        axes.legend(frameon=False, loc="lower right", fontsize=9)
     axes.set_xlim(0, right)
     axes.set_ylim(0, top)
     axes.grid(color=FAINT, lw=0.6)
     axes.set_axisbelow(True)
     axes.set_xlabel("temporary memory of the compiled step, MB")
     axes.set_ylabel("time of a step, ms")
-    axes.set_title("What each saveable policy costs", loc="left", fontsize=10.5)
+    axes.set_title("What each policy and budget costs", loc="left", fontsize=10.5)
 
 
 def side_with_room(share: float) -> Literal["left", "center", "right"]:

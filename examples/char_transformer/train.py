@@ -12,10 +12,10 @@ from tqdm import tqdm
 from fiveloop import random
 from fiveloop.core import Value, jit
 
-from .costs import policy_named
+from .costs import chosen_loss
 from .data import Corpus, batches
 from .evaluate import some_of_it
-from .model import ModelSize, init_params, mean_nats, nats
+from .model import ModelSize, init_params, nats
 from .options import Options
 from .plots import Curve
 from .steps import Adam, State, init_state, train_steps
@@ -48,11 +48,8 @@ def size_of(options: Options, corpus: Corpus) -> ModelSize:
 
 def make_steps(options: Options, size: ModelSize) -> Callable[[State, Any], tuple[State, Value]]:
     """Compile a few training steps into one program; the old state's memory becomes the new one's."""
-    policy = policy_named(options.policy)
+    loss = chosen_loss(options.budget or options.policy, size)
     adam = Adam(steps=options.steps, rate=options.rate)
-
-    def loss(params: Any, windows: Value) -> Value:
-        return mean_nats(params, windows, size, policy)
 
     def steps(state: State, windows: Value) -> tuple[State, Value]:
         return train_steps(state, windows, loss, adam)

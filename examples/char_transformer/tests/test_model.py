@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from char_transformer.costs import COMPARED, compile_step, policy_costs, policy_named
+from char_transformer.costs import (
+    COMPARED,
+    chosen_loss,
+    compared,
+    compile_step,
+    policy_costs,
+    policy_named,
+)
 from char_transformer.model import ModelSize, init_params, logits, mean_nats
 from char_transformer.sample import next_logits, sample_text
 from char_transformer.steps import Adam, gradients, init_state, train_steps
@@ -162,10 +169,17 @@ def test_a_sample_starts_with_its_prompt_and_depends_on_its_seed_alone() -> None
     assert all(0 <= token < SIZE.num_symbols for token in one)
 
 
-def test_costs_are_measured_for_each_policy() -> None:
+def test_costs_are_measured_for_each_policy_and_budget() -> None:
     state = init_state(small_params(dtype=np.float32))
-    costs = policy_costs(state, small_windows(batch=4).reshape(2, 2, -1), SIZE)
-    assert [cost.policy for cost in costs] == list(COMPARED)
+    names = compared("1MB")
+    assert names[:3] == compared(None)[:3]
+    assert names[3:] == ("1MB", "50%", "75%")
+    # A policy and a budget, to spare the time of compiling all.
+    costs = policy_costs(state, small_windows(batch=4).reshape(2, 2, -1), SIZE, names[2:4])
+    assert [(cost.policy, cost.is_budget) for cost in costs] == [
+        ("nothing_saveable", False),
+        ("1MB", True),
+    ]
     assert all(cost.temporary_bytes > 0 and cost.seconds > 0.0 for cost in costs)
 
 
@@ -174,7 +188,7 @@ def test_twelve_layers_need_less_than_half_the_memory_when_nothing_is_saved() ->
     state = init_state(init_params(random.key(0), size))
     batch = np.zeros((2, 8, size.context + 1), np.int32)
     everything, nothing = (
-        compile_step(state, batch, size, policy_named(name)).memory_analysis().temp
+        compile_step(state, batch, chosen_loss(name, size)).memory_analysis().temp
         for name in ("everything_saveable", "nothing_saveable")
     )
     assert nothing < 0.5 * everything

@@ -25,6 +25,7 @@ def test_options_are_read() -> None:
         ("--microbatches 3", "--microbatches has to divide --batch 16, and 3 was given"),
         ("--width 20", "--width has to be a multiple of 2 * --heads = 8, and 20 was given"),
         ("--policy some", "invalid choice: 'some'"),
+        ("--budget 24", "--budget: checkpoint: budget must be a number of bytes"),
         ("--rate 0", "--rate has to be above 0, and 0.0 was given"),
     ],
 )
@@ -44,6 +45,16 @@ def test_an_empty_prompt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_help_names_each_option_and_each_policy() -> None:
     text = make_parser().format_help()
-    for name in ("layers", "width", "context", "batch", "microbatches", "steps", "seed", "out"):
+    for name in (
+        "budget",
+        "layers",
+        "width",
+        "context",
+        "batch",
+        "microbatches",
+        "steps",
+        "seed",
+        "out",
+    ):
         assert f"--{name}" in text
     assert all(policy in " ".join(text.split()) for policy in POLICIES)

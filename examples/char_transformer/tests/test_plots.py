@@ -46,3 +46,12 @@ def test_smoothing_keeps_a_constant_and_follows_a_step() -> None:
     assert smoothed([2.0] * 5).tolist() == pytest.approx([2.0] * 5)
     means = smoothed([0.0] * 50 + [1.0] * 4)
     assert means[-1] == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_cost_panel_lists_budgets_in_a_legend() -> None:
+    axes = Figure().subplots()
+    draw_costs(axes, [*COSTS, PolicyCost("24MB", 2 << 20, 0.25, is_budget=True)])
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["budget 24MB: 2.1 MB, 250 ms"]
+    assert len(axes.texts) == len(COSTS)
