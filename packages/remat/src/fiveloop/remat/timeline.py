@@ -141,6 +141,8 @@ class _Layout:
     def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, carry: int | None = None) -> None:
         self.path = path
         self.sizes: list[int] = []
+        self.bytes_of: dict[ir.Aval, int] = {}
+        self.weights: dict[object, tuple[bool, bool]] = {}
         self.ops: list[_Op] = []
         self.maker: dict[int, _Op] = {}
         self.seen: dict[object, list[int]] = {}
@@ -154,7 +156,10 @@ class _Layout:
 
     def value(self, aval: ir.Aval) -> int:
         """A new number for a value."""
-        self.sizes.append(prims.bytes_of([aval]))
+        size = self.bytes_of.get(aval)
+        if size is None:
+            size = self.bytes_of[aval] = prims.bytes_of([aval])
+        self.sizes.append(size)
         return len(self.sizes) - 1
 
     def add(self, op: _Op) -> list[int]:
@@ -226,11 +231,14 @@ class _Layout:
 
     def weigh(self, op: _Op) -> None:
         """Note whether an equation is light."""
-        cost = transforms.equation_cost(op.eqn)
-        size = ir.size_of(op.eqn.outvars[0].aval.shape)
-        op.light = cost.again and op.eqn.primitive is not prims.concatenate_p
-        op.view = op.eqn.primitive is prims.reshape_p
-        op.expensive = cost.flops >= EXPENSIVE * max(size, 1) and not self.divides_by_few(op)
+        eqn = op.eqn
+        key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
+        weight = self.weights.get(key)
+        if weight is None:
+            weight = self.weights[key] = _weight(eqn)
+        op.light, expensive = weight
+        op.expensive = expensive and not self.divides_by_few(op)
+        op.view = eqn.primitive is prims.reshape_p
         if rules.by_element_rules.find(op.eqn.primitive):
             (v,) = op.outs
             op.over = [(v, x) for x in op.ins if x >= 0 and self.sizes[x] == self.sizes[v]]
@@ -390,6 +398,14 @@ def _key(atom: ir.Atom, number: int) -> object:
     if not isinstance(atom, ir.Literal):
         return number
     return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
+
+
+def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
+    """Whether an equation is light, and whether it is expensive for its size."""
+    cost = transforms.equation_cost(eqn)
+    size = ir.size_of(eqn.outvars[0].aval.shape)
+    light = cost.again and eqn.primitive is not prims.concatenate_p
+    return light, cost.flops >= EXPENSIVE * max(size, 1)
 
 
 def _bodies(eqn: ir.Eqn) -> list[rules.Body]:
