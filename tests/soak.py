@@ -93,9 +93,8 @@ def programs() -> Step:
 
             return for_loop(4, body, fnp.zeros(i + 6)).sum()
 
-        if i % 2:
-            return jit(lambda x: fnp.tanh(x) * 2.0 + x.sum())(fnp.ones(i + 6))
-        return jit(grad(loss))(fnp.ones(i + 6))
+        x = np.ones(i + 6, np.float32)
+        return jit(lambda x: fnp.tanh(x) * 2.0 + x.sum())(x) if i % 2 else jit(grad(loss))(x)
 
     return step
 
@@ -157,16 +156,15 @@ def resident() -> float:
 
 
 def soak(step: Step, times: int, seconds: float) -> Outcome:
-    """Do a work so often, in slices; one that runs out of its seconds does less, in slices as long."""
+    """Do a work so often, in slices; a slice that runs out of its share of the seconds does less."""
     numbers = count()
     size = max(1, times // SLICES)
     taken = []
     for _ in range(SLICES):
         begin = time.monotonic()
-        for done in range(size):
+        for _ in range(size):
             step(next(numbers))
             if time.monotonic() - begin > seconds / SLICES:
-                size = done + 1
                 break
         taken.append(resident())
     return Outcome(next(numbers), taken)
@@ -191,14 +189,15 @@ def run(name: str, scale: float, seconds: float) -> bool:
 def apart(name: str, options: argparse.Namespace) -> bool:
     """Soak one kind of work in a process of its own."""
     told = ["--here", name, "--scale", str(options.scale), "--seconds", str(options.seconds)]
-    return subprocess.run([sys.executable, __file__, *told]).returncode == 0
+    quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # a program costs its compilation
+    return subprocess.run([sys.executable, __file__, *told], env=quick | os.environ).returncode == 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Soak what is asked for; 1 if the memory of any work grows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="part of the full counts")
-    parser.add_argument("--seconds", type=float, default=600.0, help="at most, for each work")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="at most, for each work")
     parser.add_argument("--only", action="append", choices=[*WORKS], help="one kind of work")
     parser.add_argument("--here", choices=[*WORKS], help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -15,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import agree, hlo, report, run, stats, verdicts
+from benchmarks.core import breakdown
 from benchmarks.duel import Row, Runner, Settings
 from benchmarks.inplace import declared, fiveloop_loops, inputs, numpy_loops
 from benchmarks.model import (
@@ -541,3 +542,34 @@ def test_our_loops_agree_with_the_reference_and_stay_in_place(loop: str, transfo
     assert ready.copies == 0
     assert ready.trace_lower is not None
     assert ready.temp_bytes is not None
+
+
+# Where the time goes
+
+
+def test_a_breakdown_adds_up() -> None:
+    parts = breakdown.differences({"a": 1.0, "a and b": 3.0, "all three": 3.5})
+    assert parts == {"a": 1.0, "a and b": 2.0, "all three": 0.5, "all": 3.5}
+    report = (
+        "import time: self [us] | cumulative | imported package\n"
+        "import time:       200 |        200 |   numpy.linalg\n"
+        "import time:       300 |        300 |     fiveloop.core.ir\n"
+        "import time:       100 |        600 | fiveloop.core\n"
+        "import time:       400 |        400 | re\n"
+    )
+    assert breakdown.own_times(report) == {
+        "fiveloop.core": 0.4,
+        "the standard library": 0.4,
+        "numpy": 0.2,
+        "all": 1.0,
+    }
+    table = breakdown.table("call", "us", parts)
+    assert "| a and b | 2.00 | 57% |" in table
+
+
+def test_a_call_and_a_trace_are_broken_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breakdown, "CHAIN", 4)
+    call = breakdown.parts_of_call(2)
+    assert call["all"] == pytest.approx(sum(call.values()) / 2)
+    trace = breakdown.parts_of_trace()
+    assert {"core/trace", "core/ir", "core/transforms"} <= trace.keys()

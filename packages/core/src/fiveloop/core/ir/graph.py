@@ -144,7 +144,7 @@ def reachable(
         before = len(found)
         for eqn in jaxpr.eqns:
             dependent = results(eqn, found)
-            if dependent is None and not found.isdisjoint(used_vars(eqn.invars)):
+            if dependent is None and not found.isdisjoint(eqn.invars):
                 dependent = [*eqn.outvars, *(changed_refs(eqn) - pinned)]
             found |= {v for v in dependent or () if carries(v.aval)}
         if len(found) == before:

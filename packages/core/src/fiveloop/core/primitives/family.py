@@ -179,7 +179,7 @@ def align_elementwise(
     placed = [d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank]
     place = placed[0] if placed else 0
     shape = next(
-        (x.shape if d is None else x.aval.unbatched(d).shape)
+        x.shape if d is None else (*x.shape[:d], *x.shape[d + 1 :])
         for x, d, r in zip(operands, dims, ranks, strict=True)
         if r == rank
     )
@@ -188,7 +188,7 @@ def align_elementwise(
     for x, d, r in zip(operands, dims, ranks, strict=True):
         if r < rank and d is not None:
             xs.append(broadcast.broadcast_in_dim(x, batched_shape, [place]))
-        elif r == 0 and d is None:
+        elif d == place or (r == 0 and d is None):
             xs.append(x)
         else:
             xs.append(broadcast.bdim_at(x, d, size, place))

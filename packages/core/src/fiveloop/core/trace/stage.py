@@ -73,7 +73,9 @@ class StageTrace(tracer.Trace):
         self._captured: dict[int, tuple[Value, Value, ir.Var]] = {}
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        atoms = [self.atom(arg) for arg in args]
+        atoms = [
+            x.binder if type(x) is StageTracer and x._trace is self else self.atom(x) for x in args
+        ]
         avals, effects = rules.abstract_eval_rules[prim]([a.aval for a in atoms], params)
         source = tracer.current_source()
         outvars = self.add_eqn(prim, atoms, avals, params, effects, source)

@@ -36,7 +36,7 @@ SAME = Same(0)
 class BatchTracer(Tracer):
     """A value whose axis `dim` is the batch."""
 
-    __slots__ = ("dim", "value")
+    __slots__ = ("_aval", "dim", "value")
 
     def __init__(
         self, trace: Trace, value: Value, dim: int, source: ir.Source | str | None = None
@@ -44,10 +44,13 @@ class BatchTracer(Tracer):
         super().__init__(trace, source)
         self.value = value
         self.dim = dim
+        self._aval: ir.Aval | None = None
 
     @property
     def aval(self) -> ir.Aval:
-        return self.value.aval.unbatched(self.dim)
+        if self._aval is None:
+            self._aval = self.value.aval.unbatched(self.dim)
+        return self._aval
 
 
 class BatchTrace(Trace):

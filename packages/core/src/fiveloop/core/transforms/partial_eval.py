@@ -152,7 +152,7 @@ class _Splitter:
         found: set[ir.Var] = set()
         for step in self.steps:
             for eqn in step.staged:
-                if not self.unknown.isdisjoint(ir.used_vars(eqn.invars)):
+                if not self.unknown.isdisjoint(eqn.invars):
                     found |= ir.changed_refs(eqn)
                 found |= ir.touched_refs(eqn) & changing
         return found
@@ -168,6 +168,8 @@ class _Splitter:
         while True:
             before = len(lost)
             for eqn in self.jaxpr.eqns:
+                if not eqn.effects:
+                    continue
                 if eval.replayed(eqn) is None or not lost.isdisjoint(self._refs_to_run(eqn)):
                     lost |= ir.changed_refs(eqn) - inputs
             if len(lost) == before:
