@@ -144,6 +144,25 @@ def in_a_for(loop: bool) -> Callable[[Any], Any]:
     return by_loops if loop else by_hand
 
 
+def choosing(loop: bool) -> Callable[[Any], Any]:
+    """A branch that writes a Ref: it computes factors of both a state's and a constant's cotangents."""
+
+    def run(x: Any) -> Any:
+        ref = new_ref(fnp.stack([x, x * x]))
+
+        def write(y: Any) -> Any:
+            ref[0] = fnp.sin(ref[0] * ref[1]) * x
+            return y * x
+
+        def step(y: Any) -> Any:
+            return cond(y < 2.0, write, lambda y: y * ref[0], y) + 0.5
+
+        y = (steps if loop else written_out)(4, step, x)
+        return y + ref[0] * ref[1]
+
+    return run
+
+
 def newton(loop: bool) -> Callable[[Any], Any]:
     """Until the residual is small."""
 
@@ -175,6 +194,7 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "nested": (nested(True), nested(False)),
     "three deep": (deep(True), deep(False)),
     "in a for": (in_a_for(True), in_a_for(False)),
+    "a branch on a Ref": (choosing(True), choosing(False)),
     "Newton": (newton(True), newton(False)),
     "checkpointed": (
         checkpoint(lambda x: steps(3, lambda y: fnp.sin(y) * x, x) ** 2),
@@ -195,7 +215,9 @@ def test_as_written_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("name", ["0 steps", "2 steps", "Refs", "a condition on a Ref", "nested"])
+@pytest.mark.parametrize(
+    "name", ["0 steps", "2 steps", "Refs", "a condition on a Ref", "nested", "a branch on a Ref"]
+)
 def test_second_derivatives(name: str, order: str) -> None:
     loop, by_hand = PROGRAMS[name]
     np.testing.assert_allclose(jit(ORDERS[order](loop))(X), grad(grad(by_hand))(X), rtol=1e-9)
