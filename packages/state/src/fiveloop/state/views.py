@@ -11,8 +11,6 @@ import numpy as np
 from fiveloop.core import Value, ad, arrays, errors, ir, prims, trace
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access, compose
-from fiveloop.core.index import access as index_masks
-from fiveloop.core.index import access as indexing
 from fiveloop.core.index import parse as index_parse
 from fiveloop.core.index.access import View
 from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed
@@ -26,7 +24,7 @@ class Masked:
     """A part of a Ref, and the mask that chooses from it."""
 
     part: Value
-    place: index_masks.MaskedPlace
+    place: access.MaskedPlace
 
     @property
     def is_known(self) -> bool:
@@ -138,7 +136,7 @@ class MaskedRead(Value):
 
     def _safe(self, laid: Value) -> Value:
         place = self.masked.place
-        return index_masks.one_outside(place.laid(place.wide()), laid)
+        return access.one_outside(place.laid(place.wide()), laid)
 
     def _all(self) -> Value:
         if not self.read.is_current:
@@ -180,9 +178,9 @@ class MaskedSum(MaskedRead):
 
 def masked(ref: Value, index: Any) -> Masked | None:
     """The part of a Ref and the mask that an index names; None without one, or if the normal form is all there is."""
-    if not index_masks.has_mask(index):
+    if not access.has_mask(index):
         return None
-    place = index_masks.masked_place(ref.shape, index)
+    place = access.masked_place(ref.shape, index)
     if place is None:
         return None
     whole = place.normal.indexer == indexer.whole_indexer(ref.shape)
@@ -270,7 +268,7 @@ class At:
 
 def _check_known(ref: Value, index: Any) -> None:
     """Raise if an index has a mask that is known only at run time: the size of a part is static."""
-    place = index_masks.masked_place(ref.shape, index) if index_masks.has_mask(index) else None
+    place = access.masked_place(ref.shape, index) if access.has_mask(index) else None
     if place is not None and not trace.is_concrete(place.mask):
         raise TypeError(
             f"`ref.at[mask]`: expected a mask whose elements are known to name a part of {ref.aval}, got the traced "
@@ -344,7 +342,7 @@ def written(
             x = _where_inside(ref, indexer, operands, x, monoid)
         indexer, operands, left = _before(ref, indexer, operands, drops=has_axes)
         if left:
-            x = indexing.cast_for_write(ir.ShapedArray((), ref.dtype), left[-1].new, x)
+            x = access.cast_for_write(ir.ShapedArray((), ref.dtype), left[-1].new, x)
         for layout in reversed(left):
             x = layout.undone(x)
         ref = ref.outer
@@ -375,8 +373,8 @@ def _where_inside(
     ref: access.View, indexer: Indexer, operands: ad.Values, x: Any, monoid: prims.Monoid | None
 ) -> Value:
     """What to write to the only element of a view, where an index that is known at run time may be out of bounds."""
-    inside = indexing.take(prims.full(ref.shape, True, np.bool_), indexer.dropping(), operands)
-    x = indexing.cast_for_write(ir.ShapedArray((), ref.dtype), indexer.result_shape, x)
+    inside = access.take(prims.full(ref.shape, True, np.bool_), indexer.dropping(), operands)
+    x = access.cast_for_write(ir.ShapedArray((), ref.dtype), indexer.result_shape, x)
     if monoid is not None:
         return prims.select(inside, x, monoid.nothing(x.aval))
     # One of those that are inside stays, if there are any.

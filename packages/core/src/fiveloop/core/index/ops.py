@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core import arrays, errors, ir, prims, rules, trace
 from fiveloop.core.arrays import Value
-from fiveloop.core.index import access as index_masks
-from fiveloop.core.index import access as indexing
-from fiveloop.core.index import eager, modes
+from fiveloop.core.index import access, eager, modes
 from fiveloop.core.index import parse as index_parse
 
 
@@ -18,7 +16,7 @@ def read_array(x: Value, index: Any) -> Value:
     if type(x) is arrays.Array and trace.is_eager():
         return eager.take_now(x, index)
     indexer, operands = index_parse.normalize(x.shape, index)
-    return indexing.take(x, indexer, operands)
+    return access.take(x, indexer, operands)
 
 
 def write_array(x: Value, index: Any, v: Any) -> NoReturn:
@@ -77,7 +75,7 @@ class Place:
             return read_array(x, index)
         if fill_value is None:
             return modes.take_or_fill(x, index, modes.filler_of(x.dtype))
-        return modes.take_or_fill(x, index, indexing.cast_for_write(x.aval, (), fill_value))
+        return modes.take_or_fill(x, index, access.cast_for_write(x.aval, (), fill_value))
 
     def set(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
@@ -118,10 +116,10 @@ class Place:
         """The array with a function of elements applied there, once also to an element named several times."""
         if not callable(fun):
             prims.bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
-        place = index_masks.masked_place(self._x.shape, self._index)
+        place = access.masked_place(self._x.shape, self._index)
         if place is not None and not trace.is_concrete(place.mask):
             old = place.laid(modes.take_or_fill(self._x, place.normal, None))
-            return index_masks.put_masked(self._x, place, fun(old))
+            return access.put_masked(self._x, place, fun(old))
         if mode in modes.CLAMPED:
             old = self.get(mode=mode)
         else:  # one outside, where what is computed is left out, but has a derivative
@@ -153,14 +151,14 @@ class Place:
     ) -> Value:
         x, flags = self._x, (unique_indices, indices_are_sorted)
         index, drops = modes.by_mode(x.shape, self._index, mode), mode not in modes.CLAMPED
-        place = index_masks.masked_place(x.shape, index)
+        place = access.masked_place(x.shape, index)
         if place is not None and not trace.is_concrete(place.mask):
-            return index_masks.put_masked(x, place, v, kind, drops)
+            return access.put_masked(x, place, v, kind, drops)
         if type(x) is arrays.Array and trace.is_eager():
             return eager.put_now(x, index, v, kind, flags, drops=drops)
         indexer, operands = index_parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
-        return indexing.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
+        return access.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
 
 
 def _check_flags(flags: dict[str, bool]) -> None:
