@@ -13,7 +13,7 @@ from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
 from fiveloop.core.extend import jaxprs_in, jvp_jaxpr
 from fiveloop.core.primitives import special as sp
 from fiveloop.remat import checkpoint, checkpoint_name, policies
-from fiveloop.remat.budget import options, plan
+from fiveloop.remat.budget import options, plan, search
 
 BLOCKS = 8
 DRAWN = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_more_bytes_never_take_more_time() -> None:
 
 def test_runs_of_blocks_are_computed_again_in_turn() -> None:
     def runs(steps: Any) -> int:
-        return sum(isinstance(s, plan.Again) for s in steps)
+        return sum(isinstance(s, search.Again) for s in steps)
 
     assert runs(chains().candidates[0].plan) > 0
     assert runs(chains().candidates[-1].plan) == 0
