@@ -21,6 +21,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.extend import jaxprs_in
+from fiveloop.core.rules import Slots
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.testing.core.compare import assert_all_close
@@ -187,3 +188,31 @@ def test_labels_in_loops_and_branches_are_told() -> None:
     scanned = checkpoint(lambda x: scan(step, x, fnp.stack([x, x]))[0], policy=policy)
     found = {r.origin for r in saved_residuals(scanned, SQUARE)}
     assert found == {"argument `x`", "named 'product'"}
+
+
+def test_steps_within_a_checkpoint_are_computed_again_one_at_a_time() -> None:
+    def run(w: Any, start: Any) -> Any:
+        return scan(lambda h, _: (fnp.tanh(fnp.sin(h @ w)), None), start, None, length=50)[0].sum()
+
+    def temporary(f: Any) -> Any:
+        return jit(grad(f)).lower(WEIGHTS[0], X).compile().memory_analysis().temp
+
+    assert temporary(checkpoint(run)) < 0.75 * temporary(run)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_a_policy_may_have_loops_gone_back_through_from_saved_states(slots: int) -> None:
+    def run(w: Any, h: Any) -> Any:
+        h, _ = scan(lambda h, _: (fnp.tanh(h @ w), None), h, None, length=9)
+        _, h = while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, fnp.sin(c[1] @ w)), (0, h))
+        return h.sum()
+
+    def schedule(eqn: Any) -> Any:
+        return Slots(slots=slots) if eqn.primitive.name in ("for", "while") else policies.SAVE
+
+    gradient = grad(checkpoint(run, policy=schedule))
+    text = str(make_jaxpr(gradient)(WEIGHTS[0], X))
+    assert text.count(f"slots={slots}") >= 2, "both loops are replayed"
+    np.testing.assert_allclose(
+        jit(gradient)(WEIGHTS[0], X), jit(grad(run))(WEIGHTS[0], X), rtol=1e-4, atol=1e-5
+    )

@@ -190,7 +190,8 @@ class _Splitter:
                 return self._take(eqn, self._cut(rule, unknown, eqn))
             again = eval.replayed(eqn) or []
             return _Step(known=[eqn], again=[e for e in again if self._may_run_again(e)])
-        if rule is None or all(unknown) or not any(unknown):
+        whole = self.plan.parts and any(unknown) and _changes_unknown_alone(eqn, unknown)
+        if whole or rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
             return _Step(staged=[eqn])
         return self._take(eqn, self._cut(rule, unknown, eqn))
@@ -424,6 +425,20 @@ class _Splitter:
 def _move(x: ir.Var, moved: ir.Var, memory: str, source: ir.Source | None) -> ir.Eqn:
     """The equation that gives `moved`, a value in another memory."""
     return rules.new_eqn(prims.to_memory_p, [x], prims.MemoryParams(memory), [moved], source)
+
+
+def _changes_unknown_alone(eqn: ir.Eqn, unknown: Sequence[bool]) -> bool:
+    """Whether an equation is a loop without carried values that writes to nothing known."""
+    bodies = rules.plain_bodies(eqn.primitive, eqn.params)
+    if not bodies or any(b.role != "loop" or b.jaxpr.outvars for b in bodies):
+        return False
+    return all(_writes_unknown_alone(b.jaxpr, unknown) for b in bodies)
+
+
+def _writes_unknown_alone(body: ir.Jaxpr, unknown: Sequence[bool]) -> bool:
+    """Whether all that a loop's body writes to depends on unknown operands in some step."""
+    binders = util.select_by(unknown, body.invars[len(body.invars) - len(unknown) :])
+    return ir.mutated(body) <= ir.reachable(body, binders, created=True)
 
 
 def _is_spreading(eqn: ir.Eqn) -> bool:

@@ -39,7 +39,8 @@ class SavingPlan:
     a recomputation there with what it repeats. `body_work` is what the whole body does that the cut is made in,
     of which only a share may be done again; if None, it is that of the jaxpr that is split. `kept_out` says which
     results of the equation that is split are kept in any case; empty if none is. `path` leads to the jaxpr: the
-    primitives of the equations that hold it.
+    primitives of the equations that hold it. With `parts`, the staged half need only have a transpose: a loop stays
+    whole that changes nothing known, and computes what it needs of known values in each step.
 
     >>> plan = SavingPlan(lambda eqn: eqn.primitive.name == "mul")
     >>> [plan.verdict(eqn).kind for eqn in make_jaxpr(lambda x: x * x + x)(2.0).eqns]
@@ -51,6 +52,7 @@ class SavingPlan:
     body_work: int | None = None
     kept_out: util.Mask = ()
     path: tuple[str, ...] = ()
+    parts: bool = False
 
     def verdict(self, eqn: ir.Eqn, labels: Labels = NO_LABELS) -> rules.Verdict:
         """Whether an equation's results may be saved, or are to be computed again; `labels` are those of the jaxpr."""

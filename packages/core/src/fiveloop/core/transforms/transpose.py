@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
+from fiveloop.core.dataclass import replace
 from fiveloop.core.transforms import eval, jvp, partial_eval, saving
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
@@ -171,6 +172,9 @@ def transpose_jaxpr(
     )
 
 
+PARTS = replace(saving.SAVE_EVERYTHING, parts=True)
+
+
 def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
     """The same jaxpr, fit to be transposed: what does not depend on the linear inputs is computed before the rest.
 
@@ -179,7 +183,7 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
 
     def part() -> ir.Jaxpr:
         cut = partial_eval.split(
-            jaxpr, linear, (False,) * len(linear), saving.SAVE_EVERYTHING, ensure_out_unknown=True
+            jaxpr, linear, (False,) * len(linear), PARTS, ensure_out_unknown=True
         )
 
         def run(*args: Value) -> list[Value]:
