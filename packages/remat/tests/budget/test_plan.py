@@ -60,11 +60,17 @@ def test_the_least_is_far_less_than_all() -> None:
     assert chains().candidates[0].bytes < 0.75 * plain()[0]
 
 
+def test_a_budget_below_the_least_says_how_much_that_is() -> None:
+    least = chains().candidates[0].bytes
+    with pytest.raises(ValueError, match=rf"chain needs .* \({least} bytes\) at least.*1000 B"):
+        grad(checkpoint(chain, budget="1 kB"))(WS, X)
+
+
 def test_more_bytes_never_take_more_time() -> None:
     found = chains().candidates
     assert len(found) > 3
     for less, more in pairwise(found):
-        assert less.bytes < more.bytes and less.time > more.time
+        assert less.bytes < more.bytes and less.time >= more.time
     sizes = range(found[0].bytes, found[-1].bytes, 9973)
     chosen = [chains().within(size) for size in sizes]
     times = [c.time for c in chosen if c is not None]

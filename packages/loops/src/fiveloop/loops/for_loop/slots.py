@@ -63,7 +63,7 @@ def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
         forward = numbered_body(p, changed)
         num_consts = p.num_consts + len(changed) - sum(changed)
         record = p.record.moved(LINEAR)
-        return ReplayParams(forward, forward, num_consts, slots=p.slots, record=record)
+        return ReplayParams(forward, forward, num_consts, p.slots, steps=p.nsteps, record=record)
 
     return p.body.remember(("replayed", replace(p, body=_NO_BODY), changed), made)
 

@@ -29,7 +29,8 @@ class ReplayParams:
     them as that does: so it needs no copy of them. It is linear in the backward states. `slots` of the forward states
     are saved at a time, from which the others are computed again; if None, as many as a default amount of memory holds.
     `cached` marks forward states of which some are saved already: the cache is what the schedule `Online` has stored,
-    and the slots of each. `by_default` says that nobody has chosen how many there are.
+    and the slots of each. `by_default` says that nobody has chosen how many there are. `steps` is the number of
+    steps, if it is a constant: the cost depends on it.
     """
 
     forward: Jaxpr
@@ -38,6 +39,7 @@ class ReplayParams:
     slots: int | None = None
     cached: util.Mask = ()
     by_default: bool = False
+    steps: int | None = None
     record: Record = field(default=EMPTY, compare=False)
 
     @property

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from fiveloop.core import Value, prims, rules, trace, transforms
 from fiveloop.loops.primitives import replay
 from fiveloop.loops.replay import batch, dce, jvp, split, transpose
+from fiveloop.loops.schedules import binomial
 from fiveloop.state import predicate
 
 
 def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
-    """The steps forward and back; how often they run is not known."""
-    return [rules.Body(p.forward, "loop"), rules.Body(p.backward, "loop")]
+    """The steps that are computed again from saved states, and the way back."""
+    steps = 1 if p.steps is None else p.steps
+    again = binomial.advances(steps, p.num_slots) if steps > 1 else 0
+    return [
+        rules.Body(p.forward, "loop", max(int(again), 1)),
+        rules.Body(p.backward, "loop", steps),
+    ]
 
 
 def replay_predicate(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.transforms import Candidate, saving
+from fiveloop.core.transforms import Candidate, cost, saving
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.stages import size_of, unknown_vars
 from fiveloop.remat.name import labels_first
@@ -18,7 +18,7 @@ from fiveloop.remat.policies import (
     nothing_saveable,
 )
 
-PRICES = (0.01, 0.1, 1.0)
+PRICES = (0.25, 1.2, 6.0, 30.0)
 """Nanoseconds of computation that a byte kept may cost: the prices at which minimum cuts are made."""
 
 SLOTS = (2, 8, 32)
@@ -118,7 +118,9 @@ def option_of(
         sum(map(size_of, [*kept, *outs])),
         timeline.peak(cut.known),
         timeline.peak(back),
-        transforms.jaxpr_time(cut.known) + transforms.jaxpr_time(back),
+        transforms.jaxpr_time(cut.known)
+        + transforms.jaxpr_time(back)
+        + cost.KEPT * sum(map(size_of, kept)),
     )
 
 

@@ -18,7 +18,7 @@ from fiveloop.remat.budget.options import (
     rough_options,
     with_given,
 )
-from fiveloop.remat.budget.search import Again, Chain, Plan, Search
+from fiveloop.remat.budget.search import Again, Chain, Plan, Save, Search
 from fiveloop.remat.budget.stages import Program, Stage
 from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import everything_saveable, nothing_saveable, undecided
@@ -27,7 +27,7 @@ from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 MOST = 8
 """How many plans are simulated."""
 
-SLACK, ROOM = 1.2, 2_048
+SLACK, ROOM = 1.25, 2_048
 """What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps."""
 
 LARGE = 4_000
@@ -58,14 +58,23 @@ class Planner:
         self._options: dict[tuple[Jaxpr, util.Mask], list[Option]] = {}
         self.unknown = unknown
         self.chain = self._chain()
-        found = [
-            Candidate(p, self.chain.peak(p), self.chain.time(p)) for p in Search(self.chain).plans()
-        ]
-        self.candidates = _envelope(found)
+        everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
+        last = self._candidate(everything)
+        found = _envelope([self._candidate(p) for p in Search(self.chain).plans()])
         if not self.large:
-            few = _spread(self.candidates)
-            self.candidates = _envelope([replace(c, bytes=self.simulated(c.plan)) for c in few])
-        self.candidates = [replace(c, bytes=ROOM + int(c.bytes * SLACK)) for c in self.candidates]
+            last = self._simulated(last)
+            found = _envelope([self._simulated(c) for c in _spread(found)])
+        # Nothing is faster than to compute nothing again.
+        found = [replace(c, time=max(c.time, last.time)) for c in found if c.bytes < last.bytes]
+        self.candidates = [
+            replace(c, bytes=ROOM + int(c.bytes * SLACK)) for c in (*_envelope(found), last)
+        ]
+
+    def _candidate(self, plan: Plan) -> Candidate:
+        return Candidate(plan, self.chain.peak(plan), self.chain.time(plan))
+
+    def _simulated(self, c: Candidate) -> Candidate:
+        return replace(c, bytes=self.simulated(c.plan))
 
     def simulated(self, plan: Plan) -> int:
         """The most bytes that the forward and the backward pass of a plan need at once."""
@@ -103,7 +112,7 @@ class Planner:
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes."""
         fitting = [c for c in self.candidates if c.bytes <= size]
-        return min(fitting, key=lambda c: c.time, default=None)
+        return fitting[-1] if fitting else None
 
     def jaxpr(self, plan: Plan, origin: Origin) -> Jaxpr:
         """The jaxpr as checkpoints, by a plan."""
