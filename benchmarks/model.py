@@ -24,11 +24,13 @@ class Program:
 class Action:
     """Python code that is timed as it stands, many times in a row: a call of a jitted function, an eager operation.
 
-    `run` gives named arrays of its library; the last of them is waited for once a row of `times` calls.
+    `run` gives named arrays of its library; the last of them is waited for once a row of `times` calls. `memory` gives
+    the bytes that it stands for, where these are what is measured.
     """
 
     run: Callable[[], Mapping[str, Any]]
     times: int = 200
+    memory: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -41,4 +41,4 @@ def build_count(size: int) -> Action:
 
 
 def build_host_action(size: int) -> Action:
-    return Action(lambda: {"y": np.arange(size)}, times=2)
+    return Action(lambda: {"y": np.arange(size)}, times=2, memory=lambda: 8 * size)

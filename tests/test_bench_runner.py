@@ -471,7 +471,7 @@ def test_an_action_runs_many_times_a_sample_and_stages_nothing() -> None:
 
 def test_results_that_are_numpy_arrays_need_no_waiting() -> None:
     worker = Worker(numpy_side.SIDE)
-    worker.build(task_of("build_host_action"))
+    assert worker.build(task_of("build_host_action")).temp_bytes == 32
     assert worker.results("t")["y"].tolist() == [0, 1, 2, 3]
 
 

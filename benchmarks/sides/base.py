@@ -54,7 +54,8 @@ def ready_action(action: Action) -> Ready:
                 leaf.block_until_ready()
 
     results = lambda: {name: np.asarray(leaf) for name, leaf in named(action.run()).items()}
-    return Ready(call, results, times=action.times)
+    held = None if action.memory is None else action.memory()
+    return Ready(call, results, temp_bytes=held, times=action.times)
 
 
 def fresh(fun: Callable[..., Any]) -> Callable[..., Any]:
