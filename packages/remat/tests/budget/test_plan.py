@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
-from fiveloop.core.extend import jaxprs_in, jvp_jaxpr
+from fiveloop.core.extend import ShapedArray, jaxprs_in, jvp_jaxpr, stage
+from fiveloop.core.ir.avals import SymbolicDim
 from fiveloop.core.primitives import special as sp
 from fiveloop.remat import checkpoint, checkpoint_name, policies
 from fiveloop.remat.budget import options, plan, search
@@ -131,3 +132,14 @@ def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     f(WS, X)
     f(WS, X)
     assert len(made) == 1
+
+
+def test_sizes_that_are_no_numbers() -> None:
+    size: Any = SymbolicDim()
+    aval = ShapedArray((size,), np.float32)
+    with pytest.raises(TypeError, match=r"arguments of square must be numbers"):
+        stage(lambda x: [grad(lambda y: checkpoint(square, budget=0.5)(y).sum())(x)], [aval])
+
+
+def square(x: Any) -> Any:
+    return x * x

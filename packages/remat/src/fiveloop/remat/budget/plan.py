@@ -163,6 +163,12 @@ def planned(
     ValueError if the budget is less than the least that some plan needs.
     """
     assert p.budget is not None, "unreachable: called for a checkpoint with a budget"
+    sized = [a for a in p.jaxpr.in_avals if not all(map(ir.is_constant, a.shape))]
+    if sized:
+        raise TypeError(
+            f"checkpoint: budget: the sizes of the arguments of {p.origin.name} must be numbers, got {sized[0]}; give "
+            f"a policy in place of a budget{errors.at_source(source)}"
+        )
     given = None if p.policy == undecided else p.policy
     mask = tuple(unknown)
     planner: Planner = p.jaxpr.remember(
