@@ -14,8 +14,7 @@ OPERATION, CONTRACTION, FUSED, BYTE, LAUNCH = 0.1, 0.02, 0.01, 0.05, 20.0
 """Nanoseconds: of an operation, of one in a contraction, of a byte that a light equation takes or gives, of one that
 another moves, and of beginning an equation.
 
-Measured on one core of a CPU: additions of float32 in a fused loop, products of matrices of 128 to 1,024 rows, chains
-of equations that XLA fuses, copies of arrays larger than the caches, and programs of many small equations.
+Rough figures for one core of a CPU, after the weights in `primitives/costs.py`; not measured for this table.
 """
 
 KEPT = 0.25

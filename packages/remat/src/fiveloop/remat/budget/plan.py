@@ -28,7 +28,10 @@ MOST = 8
 """How many plans are simulated."""
 
 SLACK, ROOM = 1.25, 2_048
-"""What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps."""
+"""What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps.
+
+A margin chosen on the small sizes of the seven models of the remat bench; other programs may need more, or less.
+"""
 
 LARGE = 4_000
 """How many equations a jaxpr has whose stages are estimated as they are: none of its plans is made and simulated."""
