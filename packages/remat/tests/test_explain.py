@@ -229,3 +229,12 @@ def test_bad_budgets_are_refused() -> None:
         pareto(chain, X @ X.T, budgets=["much"])
     with pytest.raises(TypeError, match="pareto: expected a function, got 3"):
         pareto(3, X)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:
+    found = explain_residuals(checkpoint(chain, budget=0.5), np.ones((32, 32), np.float32))
+    (plan,) = found.choices
+    assert plan.least <= plan.bytes <= (plan.least + plan.everything) // 2 < plan.everything
+    assert {r.policy for r in found.residuals if r.verdict == "save"} == {"budget 50%"}
+    assert "under a budget of 50%, of plans from" in str(found)
+    assert found.to_dict()["plans"][0]["bytes"] == plan.bytes

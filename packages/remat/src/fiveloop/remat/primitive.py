@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fiveloop.core import Jaxpr, extend, transforms
 from fiveloop.core.dataclass import dataclass
-from fiveloop.remat.budget.amount import Amount
+from fiveloop.remat.budget.amount import Amount, Choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class CheckpointParams:
     """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
 
     `recomputes` marks the half that computes again what was not saved; XLA may merge that with the first computation
-    unless `prevent_cse`. With a `budget` the jaxpr becomes one of checkpoints when it is split.
+    unless `prevent_cse`. With a `budget` the jaxpr becomes one of checkpoints when it is split; `choice` is the plan.
     """
 
     jaxpr: Jaxpr
@@ -31,6 +31,7 @@ class CheckpointParams:
     prevent_cse: bool = True
     recomputes: bool = False
     budget: Amount | None = None
+    choice: Choice | None = None
 
 
 checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint")

@@ -11,10 +11,11 @@ from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms import saving
 from fiveloop.remat import policies
+from fiveloop.remat.budget.amount import Choice
 from fiveloop.remat.makers import Maker, bodies_of, maker_in, maker_of
 from fiveloop.remat.name import name_p
 from fiveloop.remat.policies import both_save
-from fiveloop.remat.primitive import checkpoint_p
+from fiveloop.remat.primitive import CheckpointParams, checkpoint_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,16 +280,35 @@ def _judged(made: Maker, label: str, needs: Sequence[Need]) -> tuple[str, str, s
     around = [eqn.params.policy for eqn, _ in made.around if eqn.primitive is checkpoint_p]
     in_body = any(body.role in ("loop", "branch") for _, body in made.around)
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
+    budgets = [f"budget {c.budget}" for c in map(choice_of, (e for e, _ in made.around)) if c]
+    name = budgets[0] if budgets else policy_name(policy)
     names = (label,) if label else ()
     path = tuple(eqn.primitive.name for eqn, _ in made.around)
     plan = saving.SavingPlan(policy, path=path)
     verdict = plan.verdict(made.eqn, dict.fromkeys(made.eqn.outvars, names))
     if (around and not verdict.saves) or (not around and needs and all(n.again for n in needs)):
-        return policy_name(policy) if around else "", verdict.kind, "computing again starts from it"
+        return name if around else "", verdict.kind, "computing again starts from it"
     if not around and not in_body:
         return "", "save", "no checkpoint is around"
     kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
-    return policy_name(policy), kind, verdict.reason or "the policy says so"
+    return name, kind, verdict.reason or "the policy says so"
+
+
+def choice_of(eqn: ir.Eqn) -> Choice | None:
+    """What the budget of a checkpoint came to; None if it had none, or it is no checkpoint."""
+    params = eqn.params
+    return params.choice if isinstance(params, CheckpointParams) else None
+
+
+def choices_in(jaxpr: Jaxpr) -> tuple[Choice, ...]:
+    """What the budgets in a jaxpr came to."""
+    found: dict[Choice, None] = {}
+    for eqn in jaxpr.eqns:
+        choice = choice_of(eqn)
+        found |= dict.fromkeys([choice] if choice else [])
+        for body in bodies_of(eqn):
+            found |= dict.fromkeys(choices_in(body.jaxpr))
+    return tuple(found)
 
 
 def policy_name(policy: transforms.Policy) -> str:

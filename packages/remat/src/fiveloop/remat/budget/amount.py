@@ -34,6 +34,30 @@ class Amount:
             return int(self.size)
         return least + int(self.size * (everything - least))
 
+    def __str__(self) -> str:
+        return f"{self.size:.0%}" if self.fraction else shown(int(self.size))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a budget came to: the `bytes` and the estimated milliseconds of the plan that was taken.
+
+    `least` is what the plan of fewest bytes needs, `everything` what saving everything needs. A margin for what the
+    compiler may need more is in all of them.
+    """
+
+    budget: Amount
+    bytes: int
+    milliseconds: float
+    least: int
+    everything: int
+
+    def __str__(self) -> str:
+        return (
+            f"{shown(self.bytes)} under a budget of {self.budget}, of plans from {shown(self.least)} to "
+            f"{shown(self.everything)}, with the margin; {self.milliseconds:.3g} ms estimated"
+        )
+
 
 def amount(given: Any, where: str = "checkpoint: budget") -> Amount:
     """The budget that a user gives; TypeError or ValueError if it is none."""

@@ -9,7 +9,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.amount import shown
+from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.budget.options import (
     Option,
     backward,
@@ -191,4 +191,5 @@ def planned(
     )
     # What is saved outside of segments needs no barrier.
     apart = p.prevent_cse and given is not None
-    return replace(p, jaxpr=jaxpr, policy=policy, budget=None, prevent_cse=apart)
+    choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most)
+    return replace(p, jaxpr=jaxpr, policy=policy, budget=None, choice=choice, prevent_cse=apart)

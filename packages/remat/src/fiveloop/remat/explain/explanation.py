@@ -11,11 +11,11 @@ from typing import Any, Literal
 from fiveloop.core import Jaxpr, ir, prims
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr
-from fiveloop.remat.budget.amount import shown
+from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.makers import maker_in, maker_of
-from fiveloop.remat.residuals import Need, Residual, halves_of, place_in_program
+from fiveloop.remat.residuals import Need, Residual, choices_in, halves_of, place_in_program
 from fiveloop.remat.timeline import Buffer, Timeline, timeline
 
 Phase = Literal["forward", "backward"]
@@ -47,7 +47,7 @@ class ResidualExplanation:
 
     `residuals` come the largest first. `flops_again` are the operations that both passes do, in loops as often as they
     run. `moments` lead through the forward and then the backward pass; `at_peak` are the buffers that are
-    alive where the memory is highest. It prints as a table.
+    alive where the memory is highest; `choices` are the plans that budgets came to. It prints as a table.
     """
 
     name: str
@@ -55,6 +55,7 @@ class ResidualExplanation:
     flops_again: int
     moments: tuple[Moment, ...]
     at_peak: tuple[Alive, ...]
+    choices: tuple[Choice, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -91,6 +92,7 @@ class ResidualExplanation:
             f"again  {shown_count(self.flops_again)} operations in the backward pass",
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
+            *[f"plan   {choice}" for choice in self.choices],
         ]
 
     def __str__(self) -> str:
@@ -111,6 +113,7 @@ class ResidualExplanation:
             "residuals": [_as_dict(r) for r in self.residuals],
             "timeline": [[m.bytes, m.phase] for m in self.moments],
             "at_peak": [{**asdict(a), "path": list(a.path)} for a in self.at_peak],
+            "plans": [{**asdict(c), "budget": str(c.budget)} for c in self.choices],
         }
 
     def to_json(self, **how: Any) -> str:
@@ -218,6 +221,7 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         halves.flops_again,
         _moments(line, _backward_begins(ready_jaxpr(program), num_cts, line)),
         tuple(map(_alive, line.at_peak)),
+        choices_in(halves.known),
     )
 
 
