@@ -17,10 +17,11 @@ _INTERNAL = tuple(
     f"{root}/{name}/" for root in sys.modules["fiveloop"].__path__ for name in _PORTIONS
 )
 _SKIPPED = (*_INTERNAL, _STDLIB + "contextlib", _STDLIB + "functools")
-_is_internal: dict[CodeType, bool] = {}
+# By the names of files: a code object as a key would never be freed, and its hash reads all of it.
+_is_internal: dict[str, bool] = {}
 # NumPy's and Python's functions are between the user and the library where they are given traced values; so is jax.
 _BETWEEN = (*_SKIPPED, f"{os.path.dirname(np.__file__)}/", "<frozen ")
-_is_users: dict[CodeType, bool] = {}
+_is_users: dict[str, bool] = {}
 
 
 class Source(NamedTuple):
@@ -50,9 +51,10 @@ class Source(NamedTuple):
 
 def is_internal(code: CodeType) -> bool:
     """Whether a code object belongs to the library and not to its user."""
-    known = _is_internal.get(code)
+    name = code.co_filename
+    known = _is_internal.get(name)
     if known is None:
-        known = _is_internal[code] = code.co_filename.startswith(_SKIPPED)
+        known = _is_internal[name] = name.startswith(_SKIPPED)
     return known
 
 
@@ -77,16 +79,16 @@ def raised_at(error: BaseException) -> Source | None:
 
 
 def _belongs_to_user(code: CodeType) -> bool:
-    known = _is_users.get(code)
+    name = code.co_filename
+    known = _is_users.get(name)
     if known is None:
-        known = _is_users[code] = not (_is_between(code.co_filename) or _is_generated(code))
-    return known
+        known = _is_users[name] = not _is_between(name)
+    return known and not (name == "<string>" and _is_generated(code))
 
 
 def _is_generated(code: CodeType) -> bool:
-    """Whether it is a method that dataclasses or named tuples have made, which has no file either."""
-    made = code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
-    return made and code.co_filename == "<string>"
+    """Whether code without a file is a method that dataclasses or named tuples have made."""
+    return code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
 
 
 def _is_between(name: str) -> bool:
