@@ -233,6 +233,16 @@ def test_a_jitted_function_keeps_no_argument_of_its_first_call() -> None:
     assert gone() is None
 
 
+def test_so_many_dropped_programs_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_traced, "_limit", 2)
+    before = programs()
+    for size in range(20, 26):
+        jit(scale_by(2.0))(np.ones(size, np.float32))
+    assert programs() == before + 2
+    forget_traces()
+    assert programs() == before
+
+
 def test_equal_arrays_are_not_the_same() -> None:
     one, two = (device_put(np.ones(2, np.float32)) for _ in range(2))
     assert traces(scale_by(one), scale_by(two), scale_by(one)) == 2

@@ -50,8 +50,6 @@ FLOAT_DTYPES: frozenset[np.dtype] = frozenset(
     dtype for dtype, name in ELEMENT_TYPES.items() if name.startswith(("f", "b"))
 )
 
-_type_names: dict[tuple[Shape, np.dtype], str] = {}
-
 
 def element_type(dtype: DTypeLike) -> str:
     """The StableHLO name of a dtype, such as `f32` or `ui8`."""
@@ -64,12 +62,12 @@ def element_type(dtype: DTypeLike) -> str:
 
 def tensor_type(shape: Sequence[int], dtype: DTypeLike) -> str:
     """The StableHLO name of an array type, such as `tensor<2x3xf32>`."""
-    key = (tuple(shape), np.dtype(dtype))
-    name = _type_names.get(key)
-    if name is None:
-        name = "".join(["tensor<", *(f"{int(d)}x" for d in key[0]), element_type(key[1]), ">"])
-        _type_names[key] = name
-    return name
+    return _type_name(tuple(shape), np.dtype(dtype))
+
+
+@lru_cache(maxsize=4096)
+def _type_name(shape: Shape, dtype: np.dtype) -> str:
+    return "".join(["tensor<", *(f"{int(d)}x" for d in shape), element_type(dtype), ">"])
 
 
 def type_list(types: Sequence[str]) -> str:
