@@ -3,8 +3,12 @@
     python tests/soak.py --scale 0.1
     python tests/soak.py --only programs --seconds 120
 
-Each kind of work runs in a process of its own, in twenty slices. After each slice the resident memory is read. What the
-first half adds is warming: caches fill up to their bounds. The second half may add a few megabytes, whatever the count.
+Each kind of work runs in a process of its own, in twenty slices. After each slice the memory in use is read: what is
+resident, less what the heap holds free. What the first half adds is warming: caches fill up to their bounds. The second
+half may add a few megabytes, whatever the count.
+
+Resident memory alone does not tell: how many of its free pages a heap gives back differs from slice to slice, by ten
+megabytes and more, even after `malloc_trim`, while nothing that is in use grows.
 """
 
 from __future__ import annotations
@@ -33,9 +37,8 @@ from fiveloop.state import new_ref
 SLICES = 20
 MEGABYTE = 1 << 20
 MAY_GROW = 4.0  # megabytes, in the second half
-TRIMS = hasattr(
-    ctypes.CDLL(None), "malloc_trim"
-)  # the C library of Linux can give back what is free
+LIBC = ctypes.CDLL(None)
+ARENA_MAX = -8  # the name of an option of the C library
 Step = Callable[[int], object]
 
 
@@ -49,15 +52,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How often a work was done, and the resident megabytes after each slice."""
+    """How often a work was done, and the megabytes in use after each slice."""
 
     times: int
-    resident: list[float]
+    in_use: list[float]
 
     @property
     def grown(self) -> float:
         """What the second half has added: the median of its last five slices over that of its first five."""
-        half = self.resident[SLICES // 2 :]
+        half = self.in_use[SLICES // 2 :]
         return statistics.median(half[-5:]) - statistics.median(half[:5])
 
 
@@ -84,17 +87,27 @@ def calls() -> Step:
 
 
 def programs() -> Step:
-    """Programs of which no two are equal, each compiled, run and dropped: of an expression, and gradients of loops."""
+    """Programs of which no two are equal, each compiled, run and dropped: of expressions, and gradients of loops.
+
+    Six kinds take turns, so that those which are kept are as large in the second half as in the first.
+    """
 
     def step(i: int) -> object:
+        size, depth = i // 6 + 6, i % 3 + 1
+
+        def expression(x: Any) -> Any:
+            y = x
+            for _ in range(depth):
+                y = fnp.tanh(y) * 2.0
+            return y + x.sum()
+
         def loss(x: Any) -> Any:
             def body(t: Any, y: Any) -> None:
                 y[t + 1] = y[t] * 0.5 + x[t]
 
-            return for_loop(4, body, fnp.zeros(i + 6)).sum()
+            return for_loop(depth + 2, body, fnp.zeros(size)).sum()
 
-        x = np.ones(i + 6, np.float32)
-        return jit(lambda x: fnp.tanh(x) * 2.0 + x.sum())(x) if i % 2 else jit(grad(loss))(x)
+        return jit(expression if i % 2 else grad(loss))(np.ones(size, np.float32))
 
     return step
 
@@ -146,13 +159,34 @@ WORKS = {
 }
 
 
-def resident() -> float:
-    """The megabytes of this process in memory, after what is free was given back."""
+class Heap(ctypes.Structure):
+    """What `mallinfo2` of the C library tells of its heap, in bytes and counts."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    )
+
+
+def use_one_arena() -> None:
+    """Let all threads share one heap, for `mallinfo2` tells of one alone; before there are threads."""
+    if hasattr(LIBC, "mallopt"):
+        LIBC.mallopt(ARENA_MAX, 1)
+
+
+def free_in_heap() -> float:
+    """The megabytes that the heap holds free for what comes next, as far as the C library tells."""
+    if not hasattr(LIBC, "mallinfo2"):
+        return 0.0
+    LIBC.mallinfo2.restype = Heap
+    return float(LIBC.mallinfo2().fordblks / MEGABYTE)
+
+
+def in_use() -> float:
+    """The megabytes of this process in memory, less what the heap holds free: programs, arrays and objects."""
     gc.collect()
-    if TRIMS:
-        ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE
+    return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE - free_in_heap()
 
 
 def soak(step: Step, times: int, seconds: float) -> Outcome:
@@ -166,20 +200,21 @@ def soak(step: Step, times: int, seconds: float) -> Outcome:
             step(next(numbers))
             if time.monotonic() - begin > seconds / SLICES:
                 break
-        taken.append(resident())
+        taken.append(in_use())
     return Outcome(next(numbers), taken)
 
 
 def run(name: str, scale: float, seconds: float) -> bool:
     """Soak one kind of work, tell what it did to memory, and say whether that stayed flat."""
+    use_one_arena()
     work = WORKS[name]
     begin = time.monotonic()
     outcome = soak(work.make(), int(work.times * scale), seconds)
     flat = outcome.grown <= MAY_GROW
-    first, half, last = (outcome.resident[i] for i in (0, SLICES // 2, -1))
+    first, half, last = (outcome.in_use[i] for i in (0, SLICES // 2, -1))
     print(
         f"{'flat' if flat else 'GROWS'}: {name}: {outcome.times:,} times in {time.monotonic() - begin:.0f} s; "
-        f"{first:.1f}, {half:.1f} and {last:.1f} MB after the first slice, half and all; "
+        f"{first:.1f}, {half:.1f} and {last:.1f} MB in use after the first slice, half and all; "
         f"{outcome.grown:+.2f} MB in the second half",
         flush=True,
     )

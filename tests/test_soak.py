@@ -28,10 +28,10 @@ def test_what_the_first_half_adds_is_warming() -> None:
 
 
 def test_work_that_runs_out_of_time_does_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soak, "resident", lambda: 0.0)
+    monkeypatch.setattr(soak, "in_use", lambda: 0.0)
     outcome = soak.soak(lambda i: None, 10**9, 0.02)
     assert soak.SLICES <= outcome.times < 10**8
-    assert len(outcome.resident) == soak.SLICES
+    assert len(outcome.in_use) == soak.SLICES
 
 
 @pytest.mark.parametrize(
