@@ -163,6 +163,15 @@ def test_what_is_stacked_is_not_saved_with_the_carry() -> None:
     assert compiled.memory_analysis().temp < 3 * wide.nbytes
 
 
+def test_a_traced_number_of_states_is_refused() -> None:
+    assert_misuse(
+        lambda: jit(lambda n: for_loop(3, nothing, XS, checkpoints=n))(2),
+        TypeError,
+        "for_loop: checkpoints must be an integer of at least 1, or None, got i32*[]; it must be known while tracing: "
+        "if it comes from an argument, name that one in static_argnums",
+    )
+
+
 SHOWN = {0: "0", -2: "-2", 1.5: "1.5 of type float"}
 
 

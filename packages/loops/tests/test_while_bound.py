@@ -229,6 +229,16 @@ def test_a_bound_that_is_none_is_refused(given: Any, error: type[Exception], mes
     assert_misuse(lambda: while_loop(below, grown, 1.0, max_steps=given), error, message)
 
 
+def test_a_bound_that_is_traced_is_refused() -> None:
+    assert_misuse(
+        lambda: jit(lambda n: while_loop(below, grown, 1.0, max_steps=n))(3),
+        TypeError,
+        "while_loop: max_steps must be an integer known while tracing, got Traced<i32*[]>; if it comes from an "
+        "argument, name that one in static_argnums; a number that is computed belongs in the condition that ends "
+        "the loop",
+    )
+
+
 def to_a_limit(start: Any, limit: Any, x: Any) -> Any:
     """A loop whose number of steps is known when it begins."""
     step = lambda v: (v[0] + 1, v[1] * x + v[0])

@@ -28,6 +28,15 @@ def misfit(x: Any) -> Any:
     return (x + M).sum()
 
 
+class Model:
+    def __repr__(self) -> str:
+        return "Model()"
+
+    @checkpoint
+    def loss(self, x: Any) -> Any:
+        return x.sum()
+
+
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no function": (
         lambda: checkpoint(3),  # type: ignore[call-overload]  # that is the point
@@ -82,7 +91,9 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a leaf": (
         lambda: checkpoint(misfit)(["s"]),
         TypeError,
-        "checkpoint of misfit: argument `x`[0] must be an array or a scalar, got 's' of type str",
+        "checkpoint of misfit: argument `x`[0] must be an array or a scalar, got 's' of type str; if it decides "
+        "what is traced, name the argument in static_argnums or static_argnames, else make its class a tree with "
+        "`fiveloop.core.register_node`",
     ),
     "static argument without a hash": (
         lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, [1]),
@@ -100,10 +111,19 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         "checkpoint of misfit: static_argnames names 'n', which is no argument of it",
     ),
+    "self": (
+        lambda: Model().loss(X),
+        TypeError,
+        "checkpoint of loss: argument `self` must be an array or a scalar, got Model() of type Model; if it decides "
+        "what is traced, name the argument in static_argnums or static_argnames, else make its class a tree with "
+        "`fiveloop.core.register_node`",
+    ),
     "a leaf after a static argument": (
         lambda: checkpoint(lambda n, x: x, static_argnums=0)(3, ["s"]),
         TypeError,
-        "checkpoint of <lambda>: argument `x`[0] must be an array or a scalar, got 's' of type str",
+        "checkpoint of <lambda>: argument `x`[0] must be an array or a scalar, got 's' of type str; if it decides "
+        "what is traced, name the argument in static_argnums or static_argnames, else make its class a tree with "
+        "`fiveloop.core.register_node`",
     ),
     "a leaf, to residuals": (
         lambda: saved_residuals(misfit, "s"),

@@ -227,6 +227,9 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
 def test_bad_budgets_are_refused() -> None:
     with pytest.raises(ValueError, match=r"pareto: a budget.* got 'much'"):
         pareto(chain, X @ X.T, budgets=["much"])
+    for budget in (0.5, "2GiB"):
+        with pytest.raises(TypeError, match=f"pareto: budgets must be a sequence, got {budget!r}"):
+            pareto(chain, X @ X.T, budgets=budget)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(TypeError, match="pareto: expected a function, got 3"):
         pareto(3, X)  # type: ignore[arg-type]  # that is the point
 

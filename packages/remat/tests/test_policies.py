@@ -205,6 +205,13 @@ def test_a_name_cannot_be_both_saved_and_offloaded() -> None:
         policies.offload_dot_with_no_batch_dims(offload_dst=3)  # type: ignore[arg-type]
 
 
+def test_an_offload_takes_its_two_memories_in_order() -> None:
+    there = policies.Offload("device", "unpinned_host")
+    assert (there.kind, there.src, there.dst) == ("offload", "device", "unpinned_host")
+    with pytest.raises(TypeError, match=r"Offload: src must be the name of a memory.* got 3"):
+        policies.Offload(3)  # type: ignore[arg-type]  # that is the point
+
+
 def test_composed_policies_are_values() -> None:
     def composed() -> Any:
         return (

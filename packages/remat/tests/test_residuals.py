@@ -76,7 +76,7 @@ def test_sizes_and_printing() -> None:
     assert found.bytes == 12
     assert str(found).splitlines() == [
         "f32[3]                       12 bytes  argument `x`",
-        "1 residuals, 12 bytes",
+        "1 residual, 12 bytes",
     ]
 
 

@@ -87,7 +87,7 @@ def no_array(what: str, x: object, source: object | None) -> TypeError:
         advice = "; make it one with `fiveloop.numpy.asarray`"
     elif is_dataclass(x):
         advice = "; make its class a tree of its fields with `fiveloop.core.register_dataclass`"
-    elif what.startswith("jit of "):
+    elif what.startswith(("jit of ", "checkpoint of ")):
         advice = (
             "; if it decides what is traced, name the argument in static_argnums or static_argnames, else make its "
             "class a tree with `fiveloop.core.register_node`"

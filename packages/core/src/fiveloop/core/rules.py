@@ -66,9 +66,17 @@ class Slots(Verdict):
 class Offload(Verdict):
     """Save in another memory: from `src` to `dst`."""
 
-    kind: str = "offload"
+    kind: str = field(default="offload", kw_only=True)
+    reason: str = field(default="", kw_only=True)
     src: str = "device"
     dst: str = "pinned_host"
+
+    def __post_init__(self) -> None:
+        for name, memory in (("src", self.src), ("dst", self.dst)):
+            if not isinstance(memory, str):
+                raise TypeError(
+                    f"Offload: {name} must be the name of a memory, such as 'pinned_host', got {memory!r}"
+                )
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from fiveloop.core import (
     Value,
     ad,
     arrays,
+    errors,
     ir,
     prims,
     pytree,
@@ -230,7 +231,9 @@ def shown(x: Any) -> str:
 
 def wrong_type(expected: str, given: Any) -> TypeError:
     """The error for an argument of a type that it cannot have."""
-    return TypeError(f"{expected}, got {shown(given)}")
+    traced = isinstance(given, trace.Tracer)
+    advice = f"; it must be known while tracing: {errors.STATIC}" if traced else ""
+    return TypeError(f"{expected}, got {shown(given)}{advice}")
 
 
 def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:

@@ -62,7 +62,7 @@ def check_steps(what: str, nsteps: Any) -> int:
         known, advice = "", ""
         if isinstance(nsteps, trace.Tracer):
             known = " known while tracing"
-            advice = f"; {errors.STATIC}, or for one that is not, use `for_loop`, `fori_loop` or `while_loop`"
+            advice = f"; {errors.STATIC}; a number that is computed belongs in the condition that ends the loop"
         raise TypeError(f"{what} must be an integer{known}, got {nsteps!r}{advice}") from None
     if steps < 0:
         raise ValueError(f"{what} must not be negative, got {steps}")

@@ -94,7 +94,7 @@ def offload_dot_with_no_batch_dims(
     >>> offload_dot_with_no_batch_dims() | save_only_these_names("attention") == dots_saveable
     False
     """
-    return DotsSaveable(batched=False, verdict=_offload(offload_src, offload_dst))
+    return DotsSaveable(batched=False, verdict=Offload(offload_src, offload_dst))
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def save_and_offload_only_these_names(
         raise ValueError(
             f"{where}: a name can be saved or offloaded, and these are given as both: {both}"
         )
-    return TheseNames(saved) | TheseNames(moved, _offload(offload_src, offload_dst))
+    return TheseNames(saved) | TheseNames(moved, Offload(offload_src, offload_dst))
 
 
 @trace.boundary
@@ -223,15 +223,6 @@ def first_of(*policies: transforms.Policy) -> transforms.Composable:
     return transforms.FirstOf(tuple(as_policy("first_of: a policy", p) for p in policies))
 
 
-def _offload(src: Any, dst: Any) -> Offload:
-    for name, memory in (("offload_src", src), ("offload_dst", dst)):
-        if not isinstance(memory, str):
-            raise TypeError(
-                f"{name} must be the name of a memory, such as 'pinned_host', got {memory!r}"
-            )
-    return Offload(src=src, dst=dst)
-
-
 def _names(where: str, argument: str, names: Sequence[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise TypeError(
@@ -256,7 +247,7 @@ class OfPrimitive(transforms.Composable):
     def __call__(self, eqn: Candidate) -> Any:
         answer = self.fun(eqn.primitive, *eqn.in_avals, **_params(eqn))
         if type(answer).__name__ == "Offloadable":
-            return Offload(src=answer.src, dst=answer.dst)
+            return Offload(answer.src, answer.dst)
         return _OF_THE_PEER.get(type(answer).__name__, answer)
 
 

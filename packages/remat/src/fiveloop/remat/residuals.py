@@ -18,6 +18,15 @@ from fiveloop.remat.policies import both_save
 from fiveloop.remat.primitive import CheckpointParams, checkpoint_p
 
 
+def number_of(number: int, noun: str) -> str:
+    """So many of something, as tables show it.
+
+    >>> number_of(1, "value"), number_of(2, "value")
+    ('1 value', '2 values')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """An equation of the backward pass that uses a residual: its primitive and the line of the user's program.
@@ -96,9 +105,8 @@ class SavedResiduals:
         return sum(r.bytes for r in self.residuals)
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*map(str, self.residuals), f"{len(self)} residuals, {self.bytes:,} bytes"]
-        )
+        total = f"{number_of(len(self), 'residual')}, {self.bytes:,} bytes"
+        return "\n".join([*map(str, self.residuals), total])
 
     __repr__ = __str__
 

@@ -89,8 +89,9 @@ def answer_of(policy: Policy, candidate: Candidate) -> rules.Verdict | None:
     if isinstance(answer, bool | np.bool_):
         return rules.SAVE if answer else rules.RECOMPUTE
     raise TypeError(
-        f"a checkpoint policy must return a Verdict (SAVE, RECOMPUTE, Offload(), Weigh()), a bool or None; {policy!r} "
-        f"returned {answer!r} for an equation of `{candidate.primitive}`{errors.at_source(candidate.source)}"
+        f"a checkpoint policy must return a Verdict (SAVE, RECOMPUTE, Offload(), PREFER_SAVE, PREFER_RECOMPUTE), "
+        f"a bool or None; {policy!r} returned {answer!r} for an equation of "
+        f"`{candidate.primitive}`{errors.at_source(candidate.source)}"
     )
 
 

@@ -15,7 +15,14 @@ from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.makers import maker_in, maker_of
-from fiveloop.remat.residuals import Need, Residual, choices_in, halves_of, place_in_program
+from fiveloop.remat.residuals import (
+    Need,
+    Residual,
+    choices_in,
+    halves_of,
+    number_of,
+    place_in_program,
+)
 from fiveloop.remat.timeline import Buffer, Timeline, timeline
 
 Phase = Literal["forward", "backward"]
@@ -87,8 +94,9 @@ class ResidualExplanation:
             shown(self.peak_of("forward")),
             shown(self.peak_of("backward")),
         )
+        values = number_of(len(self.residuals), "value")
         return [
-            f"saved  {shown(self.bytes)} in {len(self.residuals)} values, {there} of it there anyway",
+            f"saved  {shown(self.bytes)} in {values}, {there} of it there anyway",
             f"again  {shown_count(self.flops_again)} operations in the backward pass",
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],

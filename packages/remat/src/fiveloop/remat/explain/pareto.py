@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ class Pareto:
 def pareto(
     f: Callable[..., Any],
     *args: Any,
-    budgets: Sequence[str | float] = BUDGETS,
+    budgets: Iterable[str | float] = BUDGETS,
     **kwargs: Any,
 ) -> Pareto:
     """The memory and the estimated time of the gradient of `checkpoint(f)`, for each budget and for policies.
@@ -128,6 +128,10 @@ def pareto(
     >>> [p.name for p in found.points if p.name == "nothing_saveable"]
     ['nothing_saveable']
     """
+    if isinstance(budgets, str) or not isinstance(budgets, Iterable):
+        raise TypeError(
+            f"pareto: budgets must be a sequence, got {budgets!r}; one budget is `budgets=[{budgets!r}]`"
+        )
     jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
     name = getattr(f, "__name__", type(f).__name__)
     found: dict[tuple[int, float], ParetoPoint] = {}
