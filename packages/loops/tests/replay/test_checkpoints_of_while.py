@@ -90,6 +90,12 @@ def test_the_default_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert "test_checkpoints_of_while.py" in message
 
 
+def test_nothing_is_told_where_no_state_is_saved(caplog: pytest.LogCaptureFixture) -> None:
+    slope = grad(lambda x: while_loop(lambda y: y < 100.0, lambda y: y * 1.5, x))(X)
+    assert slope > 1.0
+    assert not [r for r in caplog.records if r.name == "fiveloop"]
+
+
 def test_explain_tells_of_the_schedule() -> None:
     text = str(explain(lambda x: grad(waves)(x, 9, 5), X))
     assert "5 states of 8 bytes are saved at a time, the first ones on the way forward" in text

@@ -352,10 +352,11 @@ def _tell_of_default(p: ReplayParams, source: ir.Source | None) -> None:
     lines = {(p.forward.name, s.file, s.line) for s in sources} or {(p.forward.name, "", 0)}
     was_told = not _told_of.isdisjoint(lines)
     _told_of.update(lines)
-    if was_told:
+    num_bytes = _bytes_of_state(p)
+    if was_told or num_bytes == 0:
         return
     lazy.logging().getLogger("fiveloop").warning(
-        f"the gradient of the loop of `{p.forward.name}` saves {p.num_slots} states of {_bytes_of_state(p)} bytes at a "
+        f"the gradient of the loop of `{p.forward.name}` saves {p.num_slots} states of {num_bytes} bytes at a "
         "time, and computes the others again; choose their number with `checkpoints`, or give the loop `max_steps`, so "
         f"that it keeps what it needs of each step{errors.at_source(source or next(iter(sources), None))}"
     )
