@@ -127,7 +127,6 @@ def test_explain_tells_of_it() -> None:
         "xs": "Ref that is only read, at indices",
         "ys": "Ref, at indices",
         "ended": "carried as a value",
-        "steps taken": "carried as a value",
     }
 
 

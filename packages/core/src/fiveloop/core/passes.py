@@ -27,7 +27,7 @@ def register_pass(new: Pass) -> None:
     It runs on whole programs, before they are lowered. CoreError if there is one of its name already.
 
     >>> seen = []
-    >>> def note(jaxpr):
+    >>> def note(jaxpr, seen=seen):
     ...     seen.append(len(jaxpr.eqns))
     ...     return jaxpr
     >>> applies = lambda jaxpr: jaxpr.name == "noted"
