@@ -13,7 +13,7 @@ from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api.flatten import check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
-from fiveloop.loops.options import How
+from fiveloop.loops.options import How, Scan
 from fiveloop.loops.progress.api import Shown, as_progress
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.state import Ref
@@ -136,7 +136,7 @@ def accumulate_grads(
 
         step.__name__ = function_name(fun)
         empty = pytree.tree_map(_empty_sum, chosen)
-        sums, values = scan_of("accumulate_grads", step, empty, parts, microbatches, how)
+        sums, values = scan_of(Scan("accumulate_grads", step, empty, parts, microbatches, how))
         scale = microbatches if reduction == "mean" else 1
         grads = _scaled(sums, scale, chosen)
         return _values(values, reduction, aux_reduction if has_aux else None), grads

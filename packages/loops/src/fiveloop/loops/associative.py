@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from fiveloop.core import TreeDef, Value, ir, prims, pytree, trace
 from fiveloop.core.api.flatten import as_result, call_user, check_callable, flatten_values
-from fiveloop.loops import common, options
+from fiveloop.loops import common
+from fiveloop.loops.options import How, Scan
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.state import Ref
 
@@ -159,9 +160,8 @@ def _in_order(combine: Combine, steps: Leaves) -> Leaves:
 
     first = [x[0] for x in steps]
     count = steps[0].shape[0] - 1
-    later = scan_of("associative_scan", step, first, [x[1:] for x in steps], count, options.How())[
-        1
-    ]
+    rest = [x[1:] for x in steps]
+    later = scan_of(Scan("associative_scan", step, first, rest, count, How()))[1]
     runs = [prims.concatenate([x[None], y], 0) for x, y in zip(first, later, strict=True)]
     rows = [prims.move_axis(x, 1, 0) for x in runs]
     return [prims.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in rows]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fiveloop.core import errors, trace
+from fiveloop.core import Value, errors, trace
 from fiveloop.core.dataclass import dataclass, fields, replace
 from fiveloop.loops import common
 from fiveloop.loops.progress.api import Progress
@@ -123,6 +123,22 @@ class How:
     progress: Progress | None = None
     init: str = "init"
     checkpoints: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scan runs: `steps` steps `f(i, carry, x)`, of which only the first `count` are taken if that is given.
+
+    `what` names the caller in messages.
+    """
+
+    what: str
+    f: Callable[[Any, Any, Any], Any]
+    init: Any
+    xs: Any
+    steps: int
+    how: How
+    count: Value | None = None
 
 
 def check_checkpoints(what: str, given: Any) -> int | None:

@@ -112,6 +112,9 @@ def _unit_cotangent(
 Pushed = Callable[..., ad.Values]
 """A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
 
+Cells = tuple[Sequence[ad.Values], ad.Values]
+"""For each result the Jacobian with respect to each argument leaf; and the auxiliary results."""
+
 
 @derivative_types.public(derivative_types.Jacobian)  # type: ignore[type-abstract]  # it is a type alone
 def jacfwd(
@@ -136,47 +139,33 @@ def jacfwd(
            [0., 2.]], dtype=float32)
     """
     how = (argnums, has_aux, holomorphic, allow_int)
-    return _by_columns(Differentiation("jacfwd", fun, *how, real=True), chunk)
+    return _jacobian(Differentiation("jacfwd", fun, *how, real=True), chunk, _by_columns)
 
 
-def _by_columns(asked: Differentiation, chunk: int | None) -> Callable[..., Any]:
+def _by_columns(asked: Differentiation, chosen: Differentiated, chunk: int | None) -> Cells:
     """The Jacobian by forward mode."""
-    fun, has_aux = asked.fun, asked.has_aux
-    flatten.check_callable(asked.what, fun)
-    check_chunk(asked.what, chunk)
+    values, flat = chosen.values, chosen.flat
+    lanes: list[Callable[[], Value]] = []
 
-    @wraps(fun)
-    @trace.guarded
-    def jacfwd_fun(*args: Any, **kwargs: Any) -> Any:
-        chosen = asked.choose(args, kwargs)
-        values, flat = chosen.values, chosen.flat
-        lanes: list[Callable[[], Value]] = []
-
-        def push(*dots: Value) -> list[Value]:
-            moved = [
-                dot if x.aval.differentiable else transforms.zero_like(x)
-                for x, dot in zip(values, dots, strict=True)
-            ]
-            outs, outs_dot = transforms.jvp_flat(flat, values, moved, fun)
-            flat.check_arrays(outs)
-            lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
-            return [transforms.instantiate(t) for t in outs_dot[: flat.num_outs]]
-
-        columns = _all_directions(push, values, chunk, fun, side=-1)
-        found = [lane() for lane in lanes]
-        flat.give_back(found)
-        # columns : for each result, [*result, all tangents]
-        cells = [
-            [
-                _slope(y, x.aval)
-                for x, y in zip(values, _cut(column, values, first=False), strict=True)
-            ]
-            for column in columns
+    def push(*dots: Value) -> list[Value]:
+        moved = [
+            dot if x.aval.differentiable else transforms.zero_like(x)
+            for x, dot in zip(values, dots, strict=True)
         ]
-        jacobian = _nested(flat, cells, asked, chosen)
-        return (jacobian, flat.unflatten_aux(found)) if has_aux else jacobian
+        outs, outs_dot = transforms.jvp_flat(flat, values, moved, asked.fun)
+        flat.check_arrays(outs)
+        lanes[:] = map(_of_one_lane, outs[flat.num_outs :])
+        return [transforms.instantiate(t) for t in outs_dot[: flat.num_outs]]
 
-    return jacfwd_fun
+    columns = _all_directions(push, values, chunk, asked.fun, side=-1)
+    aux = [lane() for lane in lanes]
+    flat.give_back(aux)
+    # columns : for each result, [*result, all tangents]
+    cells = [
+        [_slope(y, x.aval) for x, y in zip(values, _cut(column, values, first=False), strict=True)]
+        for column in columns
+    ]
+    return cells, aux
 
 
 @derivative_types.public(derivative_types.Jacobian)  # type: ignore[type-abstract]  # it is a type alone
@@ -199,38 +188,46 @@ def jacrev(
            [0., 2.]], dtype=float32)
     """
     asked = Differentiation("jacrev", fun, argnums, has_aux, holomorphic, allow_int)
-    return _by_rows(asked, chunk)
+    return _jacobian(asked, chunk, _by_rows)
 
 
-def _by_rows(asked: Differentiation, chunk: int | None) -> Callable[..., Any]:
+def _by_rows(asked: Differentiation, chosen: Differentiated, chunk: int | None) -> Cells:
     """The Jacobian by reverse mode."""
-    fun, has_aux = asked.fun, asked.has_aux
-    flatten.check_callable(asked.what, fun)
+    values, flat = chosen.values, chosen.flat
+    outs, linear = autodiff.linearized(flat, values, asked.fun)
+    flat.check_arrays(outs)
+    results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
+    _check_results(asked, results)
+
+    def pull(*cts: Value) -> list[Value]:
+        given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
+        slopes = autodiff.pull_back(linear, [x.aval for x in values], given)
+        return [*map(transforms.instantiate, slopes)]
+
+    rows = _all_directions(pull, results, chunk, asked.fun, side=0)
+    # rows : for each argument, [all cotangents, *argument]
+    by_argument = [_cut(x, results, first=True) for x in rows]
+    return [[_slope(row[k], x.aval) for row in by_argument] for k, x in enumerate(results)], aux
+
+
+def _jacobian(
+    asked: Differentiation,
+    chunk: int | None,
+    cells_of: Callable[[Differentiation, Differentiated, int | None], Cells],
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian, by columns or by rows."""
+    flatten.check_callable(asked.what, asked.fun)
     check_chunk(asked.what, chunk)
 
-    @wraps(fun)
+    @wraps(asked.fun)
     @trace.guarded
-    def jacrev_fun(*args: Any, **kwargs: Any) -> Any:
+    def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
-        values, flat = chosen.values, chosen.flat
-        outs, linear = autodiff.linearized(flat, values, fun)
-        flat.check_arrays(outs)
-        results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
-        _check_results(asked, results)
+        cells, aux = cells_of(asked, chosen, chunk)
+        jacobian = _nested(chosen.flat, cells, asked, chosen)
+        return (jacobian, chosen.flat.unflatten_aux(aux)) if asked.has_aux else jacobian
 
-        def pull(*cts: Value) -> list[Value]:
-            given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
-            slopes = autodiff.pull_back(linear, [x.aval for x in values], given)
-            return [*map(transforms.instantiate, slopes)]
-
-        rows = _all_directions(pull, results, chunk, fun, side=0)
-        # rows : for each argument, [all cotangents, *argument]
-        by_argument = [_cut(x, results, first=True) for x in rows]
-        cells = [[_slope(row[k], x.aval) for row in by_argument] for k, x in enumerate(results)]
-        jacobian = _nested(flat, cells, asked, chosen)
-        return (jacobian, flat.unflatten_aux(aux)) if has_aux else jacobian
-
-    return jacrev_fun
+    return jacobian_fun
 
 
 @derivative_types.public(derivative_types.SecondDerivatives)  # type: ignore[type-abstract]  # it is a type alone
@@ -253,8 +250,8 @@ def hessian(
            [0., 6.]], dtype=float32)
     """
     how = (argnums, has_aux, holomorphic, allow_int)
-    first = _by_rows(Differentiation("hessian", fun, *how), chunk)
-    return _by_columns(Differentiation("hessian", first, *how, real=True), chunk)
+    first = _jacobian(Differentiation("hessian", fun, *how), chunk, _by_rows)
+    return _jacobian(Differentiation("hessian", first, *how, real=True), chunk, _by_columns)
 
 
 def check_chunk(what: str, chunk: int | None) -> None:

@@ -16,7 +16,7 @@ from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import common, record
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
-from fiveloop.loops.options import How, Unroll, check_checkpoints, check_unroll
+from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan import as_python, lengths
@@ -121,7 +121,7 @@ def scan(
     bar = as_progress("scan", progress)
     saved = check_checkpoints("scan", checkpoints)
     how = How(common.as_flag("scan: reverse", reverse), turn, until, bar, checkpoints=saved)
-    return scan_of("scan", _WithoutIndex(f), init, xs, steps, how, count)
+    return scan_of(Scan("scan", _WithoutIndex(f), init, xs, steps, how, count))
 
 
 @dataclass(frozen=True)
@@ -138,29 +138,21 @@ class _WithoutIndex:
         return self.f
 
 
-def scan_of(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    how: How,
-    count: Value | None = None,
-) -> tuple[Any, ...]:
+def scan_of(asked: Scan) -> tuple[Any, ...]:
     """`indexed_scan` of a carry and inputs that may hold Refs: the step closes over them."""
-    refs, sliced = (
-        common.carried_refs(f"{what}: the carry", init),
-        common.carried_refs(f"{what}: xs", xs),
-    )
+    what, f, how = asked.what, asked.f, asked.how
+    refs = common.carried_refs(f"{what}: the carry", asked.init)
+    sliced = common.carried_refs(f"{what}: xs", asked.xs)
     if sliced is not None:
         if refs is not None:
             names = [*refs.names(), *sliced.names()]
             flatten.check_mutable(
                 dict(names), [x for _, x in names], lambda path: f"{what}: {path[0].key}"
             )
-        f, xs = _over_slices(f, sliced), sliced.values
+        f = _over_slices(f, sliced)
+        asked = replace(asked, f=f, xs=sliced.values)
     if refs is None:
-        return indexed_scan(what, f, init, xs, steps, how, count)
+        return indexed_scan(asked)
     given = refs.step(f, 1)
 
     @wraps(f)
@@ -172,7 +164,7 @@ def scan_of(
 
     if how.until is not None:
         how = replace(how, until=refs.step(how.until, 0))
-    final, *rest = indexed_scan(what, step, refs.values, xs, steps, how, count)
+    final, *rest = indexed_scan(replace(asked, f=step, init=refs.values, how=how))
     return (refs.whole(final), *rest)
 
 
@@ -186,52 +178,27 @@ def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: common.CarriedRefs
     return step
 
 
-def _scan_as_python(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    how: How,
-    count: Value | None = None,
-) -> tuple[Any, ...]:
+def _scan_as_python(asked: Scan) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
+    count = asked.count
     is_known = count is None or isinstance(count, arrays.Concrete)
-    is_python = is_known if branches_as_python() else how.until is None and count is None
-    taken = int(count) if isinstance(count, arrays.Concrete) else steps
+    is_python = is_known if branches_as_python() else asked.how.until is None and count is None
+    taken = int(count) if isinstance(count, arrays.Concrete) else asked.steps
     run = as_python.scan_as_python if taken and is_python else traced_scan
-    return run(what, f, init, xs, steps, how, count)
+    return run(asked)
 
 
 @python_form(_scan_as_python)
-def indexed_scan(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    how: How,
-    count: Value | None = None,
-) -> tuple[Any, ...]:
-    """`scan` of a step `f(i, carry, x)` that is given the counter; `what` names the caller in messages.
-
-    Of the `steps` only the first `count` are taken, if that is given.
-    """
-    return traced_scan(what, f, init, xs, steps, how, count)
+def indexed_scan(asked: Scan) -> tuple[Any, ...]:
+    """The final carry and the stacked outputs; with `until` the number of steps taken, too."""
+    return traced_scan(asked)
 
 
-def traced_scan(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    how: How,
-    count: Value | None = None,
-) -> tuple[Any, ...]:
+def traced_scan(asked: Scan) -> tuple[Any, ...]:
     """The same as one loop, traced."""
-    carry, carry_tree = flatten.flatten_values(init, f"{what}: {how.init}")
-    slices, xs_tree = flatten.flatten_values(xs, f"{what}: xs")
+    what, f, how, steps, count = asked.what, asked.f, asked.how, asked.steps, asked.count
+    carry, carry_tree = flatten.flatten_values(asked.init, f"{what}: {how.init}")
+    slices, xs_tree = flatten.flatten_values(asked.xs, f"{what}: xs")
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,15 @@ from fiveloop.core import Value, ad, arrays, prims, pytree, transforms
 from fiveloop.core.api.flatten import as_result, flatten_values
 from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
 from fiveloop.loops.common import check_values, strong
-from fiveloop.loops.options import How
+from fiveloop.loops.options import Scan
 from fiveloop.loops.progress.bars import shown
 
 
-def scan_as_python(
-    what: str,
-    f: Callable[[Value, Any, Any], Any],
-    init: Any,
-    xs: Any,
-    steps: int,
-    how: How,
-    count: Value | None = None,
-) -> tuple[Any, ...]:
+def scan_as_python(asked: Scan) -> tuple[Any, ...]:
     """As `indexed_scan`, for at least one step."""
-    carry, carry_tree = flatten_values(init, f"{what}: {how.init}")
-    slices, xs_tree = flatten_values(xs, f"{what}: xs")
+    what, f, how, steps, count = asked.what, asked.f, asked.how, asked.steps, asked.count
+    carry, carry_tree = flatten_values(asked.init, f"{what}: {how.init}")
+    slices, xs_tree = flatten_values(asked.xs, f"{what}: xs")
     rows: list[list[Value]] = []
     ys_tree: Any = None
     with shown(how.progress, steps) as step_done:

@@ -12,7 +12,7 @@ from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.options import How, Unroll, check_checkpoints, check_unroll
+from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.tracing import check_steps
@@ -66,7 +66,7 @@ def fori_loop(
 
         turn = check_unroll("fori_loop", unroll, steps)
         how = How(unroll=turn, progress=bar, init="init_val", checkpoints=saved)
-        out: T = api.scan_of("fori_loop", step, init_val, None, steps, how)[0]
+        out: T = api.scan_of(Scan("fori_loop", step, init_val, None, steps, how))[0]
         return out
     check_unroll("fori_loop", unroll, 1)
     low, high = (prims.convert(x, counter.dtype, counter.weak_type) for x in (low, high))
@@ -209,7 +209,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     how = How(progress=as_progress("map", progress))
     steps = lengths.common_length("map", lengths.leading_axes("map", xs, leaves))
     if batch_size is None:
-        out: Y = api.scan_of("map", _mapped(f, f), (), xs, steps, how)[1]
+        out: Y = api.scan_of(Scan("map", _mapped(f, f), (), xs, steps, how))[1]
         return out
     size = common.as_count("map: batch_size", batch_size, least=0)
     return _in_batches(f, leaves, tree, size or max(steps, 1), how)
@@ -248,7 +248,8 @@ def _in_batches(
             for x in leaves
         ],
     )
-    done = api.scan_of("map", _mapped(f, batching.vmap(one)), (), whole, batches, how)[1]
+    step = _mapped(f, batching.vmap(one))
+    done = api.scan_of(Scan("map", step, (), whole, batches, how))[1]
     out: Y = pytree.tree_map(lambda y: y.reshape(-1, *y.shape[2:]), done)
     if not rest:
         return out
