@@ -47,9 +47,7 @@ def name_jvp(primals: ad.Values, tangents: ad.Tangents, p: NameParams) -> ad.Dua
     return trace.bind(name_p, *primals, params=p), list(tangents)
 
 
-def name_transpose(
-    cts: ad.Tangents, operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator], p: NameParams
-) -> ad.Cotangents:
+def name_transpose(cts: ad.Tangents, operands: ad.Operands, p: NameParams) -> ad.Cotangents:
     """The cotangent as it is."""
     return list(cts)
 

@@ -31,11 +31,7 @@ def get_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexParams) ->
     return [out], [trace.bind1(common.get_p, ref_dot, *operands, params=p)]
 
 
-def get_transpose(
-    cts: ad.Tangents,
-    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
-    p: common.IndexParams,
-) -> ad.Cotangents:
+def get_transpose(cts: ad.Tangents, operands: ad.Operands, p: common.IndexParams) -> ad.Cotangents:
     """Add the cotangent into the accumulator at the same place."""
     ref, *index = operands
     (ct,) = cts
@@ -98,11 +94,7 @@ def swap_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.SwapParams) ->
     )
 
 
-def swap_transpose(
-    cts: ad.Tangents,
-    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
-    p: common.SwapParams,
-) -> ad.Cotangents:
+def swap_transpose(cts: ad.Tangents, operands: ad.Operands, p: common.SwapParams) -> ad.Cotangents:
     """Swap the cotangent of the old element into the accumulator; out comes that of the new one."""
     ref, x, *index = operands
     acc = common.accumulator(ref)
@@ -228,9 +220,7 @@ def addupdate_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexPara
 
 
 def addupdate_transpose(
-    cts: ad.Tangents,
-    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
-    p: common.IndexParams,
+    cts: ad.Tangents, operands: ad.Operands, p: common.IndexParams
 ) -> ad.Cotangents:
     """The cotangent of what was added is the accumulator's element."""
     ref, x, *index = operands

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fiveloop.core import Value, ad, errors, ir, prims, rules, trace, transforms
 from fiveloop.core.index import access as indexing
 from fiveloop.state import discharge, effects
@@ -93,9 +91,7 @@ def _winner_rule(
 
 
 def accumulate_transpose(
-    cts: ad.Tangents,
-    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
-    p: common.AccumulateParams,
+    cts: ad.Tangents, operands: ad.Operands, p: common.AccumulateParams
 ) -> ad.Cotangents:
     """A product by what is known is linear in the Ref: its cotangent is multiplied, too."""
     ref, x, *index = operands

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir import indexer
@@ -53,11 +51,7 @@ def new_ref_jvp(primals: ad.Values, tangents: ad.Tangents, p: NewRefParams) -> a
     ]
 
 
-def new_ref_transpose(
-    cts: ad.Tangents,
-    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
-    p: NewRefParams,
-) -> ad.Cotangents:
+def new_ref_transpose(cts: ad.Tangents, operands: ad.Operands, p: NewRefParams) -> ad.Cotangents:
     """What the Ref's accumulator has gathered is the cotangent of what it was made from."""
     return [cts[0] if isinstance(operands[0], ad.UndefinedPrimal) else None]
 
@@ -106,11 +100,7 @@ def freeze_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.
     ]
 
 
-def freeze_transpose(
-    cts: ad.Tangents,
-    operands: Sequence[Value | ad.UndefinedPrimal | ad.Accumulator],
-    p: ir.NoParams,
-) -> ad.Cotangents:
+def freeze_transpose(cts: ad.Tangents, operands: ad.Operands, p: ir.NoParams) -> ad.Cotangents:
     """Add the cotangent into the Ref's accumulator."""
     (ct,), acc = cts, accumulator(operands[0])
     if not isinstance(ct, ad.Zero):
