@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import ConcretizationError, grad, jit
+import fiveloop.numpy as fnp
+from fiveloop.core import ConcretizationError, PolicyError, grad, jit
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
 from fiveloop.remat import (
@@ -18,7 +19,7 @@ from fiveloop.remat import (
     save_only_these_names,
     saved_residuals,
 )
-from fiveloop.testing.core.misuse import assert_misuse
+from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))
@@ -26,6 +27,10 @@ M = to_array(as_value(np.ones((3, 2), np.float32)))
 
 def misfit(x: Any) -> Any:
     return (x + M).sum()
+
+
+def no_arguments() -> bool:
+    return True
 
 
 class Model:
@@ -135,10 +140,39 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "checkpoint_name: name must be a string, got 3",
     ),
+    "a policy of no arguments": (
+        lambda: checkpoint(misfit, policy=no_arguments),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
+        f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
+    ),
+    "a policy that is not called": (
+        lambda: checkpoint(misfit, policy=save_only_these_names),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); "
+        f"`save_only_these_names` (line {save_only_these_names.__wrapped__.__code__.co_firstlineno}) takes "  # type: ignore[attr-defined]  # of `boundary`
+        "(*names: 'str') -> 'TheseNames'; if it makes a policy, call it",
+    ),
+    "a policy within a policy": (
+        lambda: policies.first_of(policies.dots_saveable, no_arguments),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"first_of: a policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
+        f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
+    ),
+    "a memory": (
+        lambda: policies.offload_dot_with_no_batch_dims("device", "there"),
+        ValueError,
+        "Offload: dst must be one of 'device', 'pinned_host', 'unpinned_host', got 'there'",
+    ),
+    "a list of names in a policy": (
+        lambda: save_only_these_names(["a"]),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "save_only_these_names: expected names as strings, got ['a']; a list of names is unpacked, as in `(*names)`",
+    ),
     "a name in a policy": (
         lambda: save_only_these_names(3),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        "save_only_these_names: expected names as strings, got 3",
+        "save_only_these_names: expected names as strings, got 3; a list of names is unpacked, as in `(*names)`",
     ),
 }
 
@@ -146,6 +180,29 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 @pytest.mark.parametrize(("call", "kind", "message"), CASES.values(), ids=CASES)
 def test_bad_input(call: Callable[[], object], kind: type[Exception], message: str) -> None:
     assert_misuse(call, kind, message)
+
+
+def sines(x: Any) -> Any:
+    return fnp.sin(fnp.sin(x)).sum()
+
+
+def failing(eqn: Any) -> bool:
+    return bool(1 / eqn.bytes.nothing)
+
+
+@pytest.mark.parametrize(
+    "policy", [failing, policies.dots_saveable | failing, ~(failing & policies.dots_saveable)]
+)
+def test_an_error_in_a_policy_names_it_and_the_line_of_the_equation(policy: Any) -> None:
+    error = raised(lambda: grad(checkpoint(sines, policy=policy))(X))
+    assert_misuse(
+        lambda: grad(checkpoint(sines, policy=policy))(X),
+        PolicyError,
+        f"the checkpoint policy `failing` (line {failing.__code__.co_firstlineno}) raised AttributeError: 'int' object "
+        "has no attribute 'nothing'; it was asked about an equation of `sin`",
+        within=sines,
+    )
+    assert type(error.__cause__) is AttributeError
 
 
 def forward(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from fiveloop.remat import (
     policies,
     saved_residuals,
 )
+from fiveloop.remat.budget.amount import shown
 from fiveloop.remat.timeline import peak
 from fiveloop.state import new_ref
 
@@ -222,6 +223,20 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     saving = explain_residuals(checkpoint(chain, policy=policies.everything_saveable), x)
     (point,) = [p for p in found.points if p.name == "everything_saveable"]
     assert (point.saved, point.peak) == (saving.bytes, saving.peak)
+
+
+def test_budgets_that_cannot_be_met_have_a_line() -> None:
+    x = np.ones((32, 32), np.float32)
+    found = pareto(chain, x, budgets=["10 B", 1.0, "20 B"])
+    assert [p.name for p in found.points if p.budget] == ["budget=1.0"]
+    assert found.unattainable == ("budget='10 B'", "budget='20 B'")
+    assert found.least is not None
+    assert found.to_dict()["least"] == found.least > 4096
+    assert str(found).endswith(f"budget='20 B': chain needs {shown(found.least)} at least")
+    with pytest.raises(
+        ValueError, match=r"pareto: chain needs .* more than every one of the budgets"
+    ):
+        pareto(chain, x, budgets=["10 B"])
 
 
 def test_bad_budgets_are_refused() -> None:

@@ -89,6 +89,15 @@ CASES: dict[str, tuple[Policy | None, set[tuple[str, str]]]] = {
         lambda prim, *avals, **params: prim.name == "cos",
         {("f32[3,5]", "result of cos")},
     ),
+    "either, one of a primitive": (
+        policies.dots_with_no_batch_dims_saveable | (lambda prim, *_, **params: prim.name == "cos"),
+        {DOT, ("f32[3,5]", "result of cos")},
+    ),
+    "both, one of a primitive": (
+        (lambda prim, *_, **params: prim.name == "dot_general")
+        & policies.dots_with_no_batch_dims_saveable,
+        {DOT},
+    ),
     "dimensions of a contraction": (
         lambda prim, *_, **params: (
             prim.name == "dot_general" and not params["dimension_numbers"][1][0]

@@ -45,6 +45,10 @@ class UnboundAxisError(NameError):
     """A named axis was used where no `vmap` binds its name."""
 
 
+class PolicyError(RuntimeError):
+    """The policy of a checkpoint raised an error, which is the cause of this one."""
+
+
 class FrozenRefError(RuntimeError):
     """A Ref was used after it had been frozen."""
 

@@ -62,9 +62,13 @@ class Slots(Verdict):
     slots: int = 1
 
 
+MEMORIES = ("device", "pinned_host", "unpinned_host")
+"""The memories that XLA knows by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Offload(Verdict):
-    """Save in another memory: from `src` to `dst`."""
+    """Save in another memory: from `src` to `dst`, two of `MEMORIES`."""
 
     kind: str = field(default="offload", kw_only=True)
     reason: str = field(default="", kw_only=True)
@@ -77,6 +81,9 @@ class Offload(Verdict):
                 raise TypeError(
                     f"Offload: {name} must be the name of a memory, such as 'pinned_host', got {memory!r}"
                 )
+            if memory not in MEMORIES:
+                known = ", ".join(map(repr, MEMORIES))
+                raise ValueError(f"Offload: {name} must be one of {known}, got {memory!r}")
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from fiveloop.remat.budget.amount import amount
 from fiveloop.remat.budget.plan import planned
 from fiveloop.remat.makers import maker_of
 from fiveloop.remat.name import labels_first, tell_of_unknown
-from fiveloop.remat.policies import as_policy, both_save, names_in, nothing_saveable, undecided
+from fiveloop.remat.policies import both_save, names_in, nothing_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.state import discharge
 from fiveloop.state.core_rules import call_discharge
@@ -84,7 +84,7 @@ def checkpoint(
     extend.check_callable("checkpoint", fun)
     room = None if budget is None else amount(budget)
     if policy is not None:
-        chosen = as_policy("checkpoint: policy", policy)
+        chosen = transforms.as_policy("checkpoint: policy", policy)
     else:
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)

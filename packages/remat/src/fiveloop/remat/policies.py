@@ -11,12 +11,11 @@ follows the first that has an opinion. Policies that select have none of what th
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import prims, rules, trace, transforms, util
-from fiveloop.core.dataclass import dataclass, fields, is_dataclass
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.rules import RECOMPUTE, SAVE, Offload
 from fiveloop.core.transforms import Candidate
 
@@ -210,7 +209,10 @@ def save_from_both_policies(
     """
     where = "save_from_both_policies"
     return transforms.AnyOf(
-        (as_policy(f"{where}: policy_1", policy_1), as_policy(f"{where}: policy_2", policy_2))
+        (
+            transforms.as_policy(f"{where}: policy_1", policy_1),
+            transforms.as_policy(f"{where}: policy_2", policy_2),
+        )
     )
 
 
@@ -220,7 +222,9 @@ def first_of(*policies: transforms.Policy) -> transforms.Composable:
 
     >>> policy = first_of(save_only_these_names("attention"), nothing_saveable)
     """
-    return transforms.FirstOf(tuple(as_policy("first_of: a policy", p) for p in policies))
+    return transforms.FirstOf(
+        tuple(transforms.as_policy("first_of: a policy", p) for p in policies)
+    )
 
 
 def _names(where: str, argument: str, names: Sequence[str]) -> frozenset[str]:
@@ -230,47 +234,10 @@ def _names(where: str, argument: str, names: Sequence[str]) -> frozenset[str]:
         )
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"{where}: expected names as strings, got {name!r}")
+            raise TypeError(
+                f"{where}: expected names as strings, got {name!r}; a list of names is unpacked, as in `(*names)`"
+            )
     return frozenset(names)
-
-
-_OF_THE_PEER: dict[str, Any] = {"SaveableType": SAVE, "RecomputeType": RECOMPUTE}
-"""Answers of the peer's own types, by the name of the type."""
-
-
-@dataclass(frozen=True)
-class OfPrimitive(transforms.Composable):
-    """A policy written as a function `(primitive, *avals, **params)`, with the types of the operands."""
-
-    fun: Callable[..., Any]
-
-    def __call__(self, eqn: Candidate) -> Any:
-        answer = self.fun(eqn.primitive, *eqn.in_avals, **_params(eqn))
-        if type(answer).__name__ == "Offloadable":
-            return Offload(answer.src, answer.dst)
-        return _OF_THE_PEER.get(type(answer).__name__, answer)
-
-
-def _params(eqn: Candidate) -> dict[str, Any]:
-    """The params of an equation by name; a contraction tells its dimensions as the peer does, too."""
-    p = eqn.params
-    found = {f.name: getattr(p, f.name) for f in fields(p)} if is_dataclass(p) else {}
-    if eqn.primitive is prims.dot_general_p:
-        found["dimension_numbers"] = (p.contract, p.batch)
-    return found
-
-
-def as_policy(where: str, policy: transforms.Policy) -> transforms.Policy:
-    """A policy that judges candidates; TypeError if it cannot be called."""
-    if not callable(policy):
-        raise TypeError(f"{where} must be callable on an equation, got {policy!r}")
-    if isinstance(policy, transforms.Composable):
-        return policy
-    try:
-        kinds = [p.kind for p in inspect.signature(policy).parameters.values()]
-    except (TypeError, ValueError):
-        kinds = []
-    return OfPrimitive(policy) if inspect.Parameter.VAR_POSITIONAL in kinds else policy
 
 
 def names_in(policy: Any) -> frozenset[str]:

@@ -32,6 +32,7 @@ from .policies import (
     MinimumCut,
     NothingSaveable,
     Policy,
+    as_policy,
     may_weigh,
 )
 from .residuals import body_work

@@ -6,13 +6,14 @@ They compose: `p | q` saves what either saves, `p & q` what both save, and `~p` 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from fiveloop.core import errors, ir, prims, rules
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 from fiveloop.core.transforms.cost import equation_cost
 
 MEMORY_COST = 12.0
@@ -83,16 +84,62 @@ Policy: TypeAlias = Callable[[Candidate], Answer]
 
 def answer_of(policy: Policy, candidate: Candidate) -> rules.Verdict | None:
     """The verdict of a policy on an equation; None if it has no opinion."""
-    answer = policy(candidate)
+    try:
+        answer = policy(candidate)
+    except Exception as error:
+        if errors.is_located(error):
+            raise
+        raise errors.PolicyError(
+            f"the checkpoint policy {_called(policy)} raised {type(error).__name__}: {error}; it was asked about an "
+            f"equation of `{candidate.primitive}`{errors.at_source(candidate.source)}"
+        ) from error
     if answer is None or isinstance(answer, rules.Verdict):
         return answer
     if isinstance(answer, bool | np.bool_):
         return rules.SAVE if answer else rules.RECOMPUTE
     raise TypeError(
         f"a checkpoint policy must return a Verdict (SAVE, RECOMPUTE, Offload(), PREFER_SAVE, PREFER_RECOMPUTE), "
-        f"a bool or None; {policy!r} returned {answer!r} for an equation of "
+        f"a bool or None; {_called(policy)} returned {answer!r} for an equation of "
         f"`{candidate.primitive}`{errors.at_source(candidate.source)}"
     )
+
+
+_OTHER = "a policy beside `|` or `&`"
+
+
+def as_policy(where: str, policy: Policy) -> Policy:
+    """A policy that judges candidates; TypeError if it takes neither these nor `(primitive, *avals, **params)`."""
+    if not callable(policy):
+        raise TypeError(f"{where} must be callable on an equation, got {policy!r}")
+    if isinstance(policy, Composable):
+        return policy
+    try:
+        signature = inspect.signature(policy)
+    except (TypeError, ValueError):
+        return policy
+    kinds = {p.kind for p in signature.parameters.values()}
+    several = inspect.Parameter.VAR_POSITIONAL in kinds
+    if not (inspect.Parameter.VAR_KEYWORD in kinds if several else _takes_one(signature)):
+        raise TypeError(
+            f"{where} must take one equation, or be of the form (primitive, *avals, **params); {_called(policy)} takes "
+            f"{signature}; if it makes a policy, call it"
+        )
+    return OfPrimitive(policy) if several else policy
+
+
+def _takes_one(signature: inspect.Signature) -> bool:
+    try:
+        signature.bind(None)
+    except TypeError:
+        return False
+    return True
+
+
+def _called(policy: Policy) -> str:
+    """A policy as messages name it: a function by its name and the line that it begins on."""
+    fun = policy.fun if isinstance(policy, OfPrimitive) else policy
+    code = getattr(inspect.unwrap(fun), "__code__", None)
+    return repr(fun) if code is None else f"`{code.co_name}` (line {code.co_firstlineno})"
 
 
 class Composable:
@@ -105,16 +152,16 @@ class Composable:
         raise TypeError(f"{type(self).__name__} must define __call__")
 
     def __or__(self, other: object) -> Composable:
-        return AnyOf((self, other)) if callable(other) else NotImplemented
+        return AnyOf((self, as_policy(_OTHER, other))) if callable(other) else NotImplemented
 
     def __ror__(self, other: object) -> Composable:
-        return AnyOf((other, self)) if callable(other) else NotImplemented
+        return AnyOf((as_policy(_OTHER, other), self)) if callable(other) else NotImplemented
 
     def __and__(self, other: object) -> Composable:
-        return AllOf((self, other)) if callable(other) else NotImplemented
+        return AllOf((self, as_policy(_OTHER, other))) if callable(other) else NotImplemented
 
     def __rand__(self, other: object) -> Composable:
-        return AllOf((other, self)) if callable(other) else NotImplemented
+        return AllOf((as_policy(_OTHER, other), self)) if callable(other) else NotImplemented
 
     def __invert__(self) -> Composable:
         return Complement(self)
@@ -238,3 +285,29 @@ class Plainly(Composable):
     def __call__(self, eqn: Candidate) -> rules.Verdict | None:
         answer = answer_of(self.policy, eqn)
         return rules.SAVE if isinstance(answer, rules.Weigh) else answer
+
+
+_OF_THE_PEER: dict[str, Any] = {"SaveableType": rules.SAVE, "RecomputeType": rules.RECOMPUTE}
+"""Answers of the peer's own types, by the name of the type."""
+
+
+@dataclass(frozen=True)
+class OfPrimitive(Composable):
+    """A policy written as a function `(primitive, *avals, **params)`, with the types of the operands."""
+
+    fun: Callable[..., Any]
+
+    def __call__(self, eqn: Candidate) -> Any:
+        answer = self.fun(eqn.primitive, *eqn.in_avals, **_params(eqn))
+        if type(answer).__name__ == "Offloadable":
+            return rules.Offload(answer.src, answer.dst)
+        return _OF_THE_PEER.get(type(answer).__name__, answer)
+
+
+def _params(eqn: Candidate) -> dict[str, Any]:
+    """The params of an equation by name; a contraction tells its dimensions as the peer does, too."""
+    p = eqn.params
+    found = {f.name: getattr(p, f.name) for f in fields(p)} if is_dataclass(p) else {}
+    if eqn.primitive is prims.dot_general_p:
+        found["dimension_numbers"] = (p.contract, p.batch)
+    return found

@@ -38,6 +38,14 @@ class Amount:
         return f"{self.size:.0%}" if self.fraction else shown(int(self.size))
 
 
+class UnattainableError(ValueError):
+    """No plan keeps within a budget; `least` are the bytes that the plan of fewest bytes needs."""
+
+    def __init__(self, message: str, least: int) -> None:
+        super().__init__(message)
+        self.least = least
+
+
 @dataclass(frozen=True)
 class Choice:
     """What a budget came to: the `bytes` and the estimated milliseconds of the plan that was taken.

@@ -9,7 +9,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.amount import Choice, shown
+from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import (
     Option,
     backward,
@@ -181,9 +181,10 @@ def planned(
     size = p.budget.bytes_of(least, most)
     chosen = planner.within(size)
     if chosen is None:
-        raise ValueError(
+        raise UnattainableError(
             f"checkpoint: budget: {p.origin.name} needs {shown(least)} ({least} bytes) at least, and the budget is "
-            f"{shown(size)}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}"
+            f"{shown(size)}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
+            least,
         )
     policy = with_given(everything_saveable, given)
     jaxpr = p.jaxpr.remember(

@@ -143,6 +143,10 @@ class ResidualExplanation:
 
     def compare(self, other: ResidualExplanation) -> ResidualDifference:
         """What `other` keeps and needs, against this one."""
+        if not isinstance(other, ResidualExplanation):
+            raise TypeError(
+                f"compare: expected what `explain_residuals` gives, got {other!r} of type {type(other).__name__}"
+            )
         return ResidualDifference(self, other)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fiveloop.core import Jaxpr, rules, trace, transforms
 from fiveloop.core.dataclass import asdict, dataclass
 from fiveloop.remat import policies, residuals
-from fiveloop.remat.budget.amount import Amount, amount, shown
+from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
@@ -44,10 +44,15 @@ class ParetoPoint:
 
 @dataclass(frozen=True)
 class Pareto:
-    """Ways to checkpoint a function, those of least memory first. It prints as a table."""
+    """Ways to checkpoint a function, those of least memory first. It prints as a table.
+
+    `unattainable` are the budgets that no plan keeps within; `least` is how many bytes the least needs, if any are.
+    """
 
     name: str
     points: tuple[ParetoPoint, ...]
+    unattainable: tuple[str, ...] = ()
+    least: int | None = None
 
     @property
     def front(self) -> tuple[ParetoPoint, ...]:
@@ -66,13 +71,22 @@ class Pareto:
             again = f"{shown_count(p.flops_again)} operations" if p.flops_again else ""
             row = (shown(p.peak), f"{p.milliseconds:.3g}", mark, p.name, shown(p.saved), again)
             rows.append(row)
-        return table(rows, (12, 8, 1, 34, 12, 20))
+        missed = [
+            f"{way}: {self.name} needs {shown(self.least or 0)} at least"
+            for way in self.unattainable
+        ]
+        return "\n".join([table(rows, (12, 8, 1, 34, 12, 20)), *missed])
 
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as dictionaries, lists, strings and numbers."""
-        return {"name": self.name, "points": [asdict(p) for p in self.points]}
+        return {
+            "name": self.name,
+            "points": [asdict(p) for p in self.points],
+            "unattainable": list(self.unattainable),
+            "least": self.least,
+        }
 
     def to_json(self, **how: Any) -> str:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
@@ -119,7 +133,8 @@ def pareto(
     """The memory and the estimated time of the gradient of `checkpoint(f)`, for each budget and for policies.
 
     Nothing is compiled. Budgets that the planner answers with the same plan are listed once. Those in a front, which no
-    other way betters in both, are marked by a star in the table.
+    other way betters in both, are marked by a star in the table. For a budget that no plan keeps within a line says how
+    much the least needs; ValueError if that is so of all budgets.
 
     >>> import fiveloop.numpy as fnp
     >>> def f(x):
@@ -135,14 +150,27 @@ def pareto(
     jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
     name = getattr(f, "__name__", type(f).__name__)
     found: dict[tuple[int, float], ParetoPoint] = {}
+    missed: dict[str, int] = {}
     for given in budgets:
         params = _params(jaxpr, name, policies.undecided, amount(given, "pareto: a budget"))
-        point = _point(f"budget={given!r}", params, names)
-        found.setdefault((point.peak, point.milliseconds), point)
+        way = f"budget={given!r}"
+        try:
+            point = _point(way, params, names)
+        except UnattainableError as error:
+            missed[way] = error.least
+        else:
+            found.setdefault((point.peak, point.milliseconds), point)
+    least = max(missed.values(), default=None)
+    if least is not None and not found:
+        raise ValueError(
+            f"pareto: {name} needs {shown(least)} ({least} bytes) at least, more than every one of the budgets "
+            f"allows: {', '.join(missed)}; give more, or fractions from 0.0 to 1.0"
+        )
     points = [*found.values()]
     for policy in POLICIES:
         points.append(_point(policy, _params(jaxpr, name, getattr(policies, policy), None), names))
-    return Pareto(name, tuple(sorted(points, key=lambda p: (p.peak, p.milliseconds))))
+    points.sort(key=lambda p: (p.peak, p.milliseconds))
+    return Pareto(name, tuple(points), tuple(missed), least)
 
 
 def _params(
