@@ -14,8 +14,7 @@ from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.backend import client
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.lower.dispatch import prepared
-from fiveloop.core.lower.emission import ladder
-from fiveloop.core.lower.module import Lowered, lower_jaxpr
+from fiveloop.core.lower.module import Lowered
 from fiveloop.loops import fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies
 
@@ -72,8 +71,7 @@ LOOPS: dict[str, Callable[[Any], Callable[..., Any]]] = {
 
 
 def lowered(platform: str, fun: Callable[..., Any]) -> Lowered:
-    ready = prepared(make_jaxpr(fun)(WS, X)).ready()
-    return lower_jaxpr(ready, platform, ladder(platform)[0])
+    return prepared(make_jaxpr(fun)(WS, X)).lowered(platform=platform)
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import grad, jit, make_jaxpr, vmap
-from fiveloop.core.lower.dispatch import prepared
-from fiveloop.core.lower.emission import ladder
-from fiveloop.core.lower.module import lower_jaxpr
+from fiveloop.core import grad, jit, vmap
 from fiveloop.remat import checkpoint, checkpoint_name, policies
 from fiveloop.testing.core.laws import assert_close
 
@@ -27,8 +24,7 @@ OFFLOADED = policies.save_and_offload_only_these_names(
 
 def text_for(platform: str, fun: Callable[..., Any], *args: Any) -> str:
     """The StableHLO of a function for a platform that need not be here."""
-    ready = prepared(make_jaxpr(fun)(*args)).ready()
-    return lower_jaxpr(ready, platform, ladder(platform)[0]).text
+    return jit(fun).lower(*args).as_text(platform=platform)
 
 
 def moves(text: str) -> list[str]:

@@ -199,6 +199,10 @@ def test_compiled_programs_run_and_tell_their_costs() -> None:
     assert lowered.as_text("stablehlo") == lowered.as_text()
     with pytest.raises(ValueError, match="as_text: expected `dialect` to be 'stablehlo' or 'hlo'"):
         lowered.as_text("mhlo")
+    with pytest.raises(
+        ValueError, match="as_text: expected `platform` to be 'cpu' or 'cuda', got 'gpu'"
+    ):
+        lowered.as_text(platform="gpu")
     assert str(lowered.jaxpr).count("sin") == 1
     compiled = lowered.compile()
     assert_close(compiled(X), np.sin(X) * 2)

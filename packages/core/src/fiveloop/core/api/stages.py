@@ -13,7 +13,13 @@ from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.flatten import flatten_arguments
 from fiveloop.core.api.staging import ShapeDtype
 from fiveloop.core.backend.call import DictCall, Fast, make_fast
-from fiveloop.core.backend.client import CompileChoices, MemoryStats, hlo_text, refuse_if_forked
+from fiveloop.core.backend.client import (
+    PLATFORMS,
+    CompileChoices,
+    MemoryStats,
+    hlo_text,
+    refuse_if_forked,
+)
 from fiveloop.core.backend.native import Option
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.dispatch import Build, Compiled, compiled, prepared
@@ -126,8 +132,11 @@ class LoweredCall(_Stage[R]):
     """A traced function before compilation."""
 
     @boundary
-    def as_text(self, dialect: str = "stablehlo") -> str:
+    def as_text(self, dialect: str = "stablehlo", *, platform: str | None = None) -> str:
         """The program as StableHLO, or as XLA's own "hlo" before it is optimised; ValueError for other dialects.
+
+        `platform`, "cpu" or "cuda", is this machine's unless it is given. The program for another platform shows what
+        differs there, such as residuals that move to the host's memory.
 
         >>> from fiveloop.core import jit
         >>> jit(lambda x: x + 1).lower(2).as_text("hlo").split()[0]
@@ -137,7 +146,12 @@ class LoweredCall(_Stage[R]):
             raise ValueError(
                 f"as_text: expected `dialect` to be 'stablehlo' or 'hlo', got {dialect!r}"
             )
-        text = prepared(self.jaxpr, self._entry.build).lowered().text
+        if platform not in (None, *PLATFORMS):
+            known = " or ".join(map(repr, PLATFORMS))
+            raise ValueError(
+                f"as_text: expected `platform` to be {known}, got {platform!r}; leave it out for this machine's"
+            )
+        text = prepared(self.jaxpr, self._entry.build).lowered(platform=platform).text
         return text if dialect == "stablehlo" else hlo_text(text)
 
     def compile(self, compiler_options: XlaOptions | None = None) -> CompiledCall[R]:

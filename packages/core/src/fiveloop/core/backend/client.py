@@ -28,6 +28,9 @@ Buffer: TypeAlias = Any
 
 BUFFER_CLASS: type = xla.ArrayImpl
 
+PLATFORMS = ("cpu", "cuda")
+"""The platforms that programs are lowered for."""
+
 
 class AvalLike(Protocol):
     """What XLA's C++ reads of an abstract value; any object with these will do."""
@@ -110,7 +113,7 @@ def default_client() -> Client:
 
 
 def _make_client(wanted: str) -> Client:
-    if wanted not in ("cpu", "cuda", "auto"):
+    if wanted not in (*PLATFORMS, "auto"):
         raise RuntimeError(f"FIVELOOP_PLATFORM: expected cpu, cuda or auto, got {wanted!r}")
     if wanted == "cuda" or (wanted == "auto" and plugin_path() is not None):
         return wrap_client(make_cuda_client(), "cuda")

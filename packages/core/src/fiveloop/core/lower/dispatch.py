@@ -150,7 +150,7 @@ class Prepared:
     name: str = "main"
     build: Build = Build()
     _discharged: Jaxpr | None = field(default=None)
-    _lowered: dict[Emission, Lowered] = field(default_factory=dict)
+    _lowered: dict[tuple[str, Emission], Lowered] = field(default_factory=dict)
 
     @property
     def written(self) -> list[int]:
@@ -174,10 +174,11 @@ class Prepared:
             self._discharged = run_passes(self.jaxpr)
         return self._discharged
 
-    def lowered(self, emission: Emission | None = None) -> Lowered:
-        """The module, with the given way to order reads and writes, or the first."""
-        emission = emission or ladder(client.platform())[0]
-        if emission not in self._lowered:
+    def lowered(self, emission: Emission | None = None, platform: str | None = None) -> Lowered:
+        """The module for a platform, or this one, with a way to order reads and writes, or the platform's first."""
+        platform = platform or client.platform()
+        key = platform, emission or ladder(platform)[0]
+        if key not in self._lowered:
             first = len(self.jaxpr.outvars) + len(self.returning)
             written = self.written if self.in_place else []
             aliased = {position: first + k for k, position in enumerate(written)}
@@ -185,16 +186,15 @@ class Prepared:
             in_avals = self.jaxpr.in_avals
             donated = self.build.donated
             given = [d and not a.accumulates for d, a in zip(donated, in_avals, strict=False)]
-            self._lowered[emission] = lower_jaxpr(
+            self._lowered[key] = lower_jaxpr(
                 self.ready(),
-                client.platform(),
-                emission,
+                *key,
                 self.name,
                 given,
                 aliased,
                 self.build.keep_unused,
             )
-        return self._lowered[emission]
+        return self._lowered[key]
 
     def compile(self) -> Compiled:
         """Compile; where loops update arrays, in the way that leaves the fewest copies of these."""
