@@ -250,3 +250,14 @@ def test_a_handled_effect_leaves_the_way_that_was_chosen() -> None:
     record = st.CheckEffect.initial([e for e in jaxpr.effects if isinstance(e, st.CheckEffect)])
     threaded = thread_effect(jaxpr, st.CheckEffect, record.aval)
     assert [eqn.params.vmap for eqn in threaded.eqns if eqn.primitive is cond_p] == ["serial"]
+
+
+def test_lanes_are_put_in_order_by_gathers() -> None:
+    """In a derivative, too, as the transpose of an order is its inverse."""
+
+    def total(x: Any) -> Any:
+        return vmap(lambda x: cond(x[0] > 0, sin, exp, x, vmap="group"))(x).sum()
+
+    text = jit(grad(total)).lower(np.ones((64, 5), np.float32)).as_text()
+    assert "stablehlo.scatter" not in text
+    assert text.count("stablehlo.case") == 2

@@ -12,6 +12,7 @@ import fiveloop.testing.loops  # noqa: F401  # what the oracle knows of loops
 from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
 from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.passes import run_passes
+from fiveloop.core.primitives.elementwise import clamp
 from fiveloop.loops import cond, for_loop, fori_loop
 from fiveloop.loops.plan.ranges import drop_resolving
 from fiveloop.state import discharge_state
@@ -65,6 +66,12 @@ def within_cond(i: Any, ref: Any) -> None:
     cond(ref[0] > 2, lambda: for_loop(3, inner, None), lambda: None)
 
 
+def clamped(i: Any, ref: Any) -> None:
+    ref[clamp(0, ref[i].astype(np.int32), 5)] += (
+        1  # a number of which its dtype is all that is known
+    )
+
+
 CASES: list[tuple[Callable[[Any, Any], None], int]] = [
     (forward, 0),
     (backward, 0),
@@ -72,6 +79,7 @@ CASES: list[tuple[Callable[[Any, Any], None], int]] = [
     (nested, 0),
     (within_cond, 0),
     (doubled, 1),  # 2 * 3 is beyond the end
+    (clamped, 0),
     (before, 1),  # -1 is the last element
 ]
 

@@ -112,13 +112,21 @@ def _made_by(eqn: ir.Eqn, known: Integers) -> Integer | None:
     aval = eqn.outvars[0].aval
     if aval.dtype.kind not in "iu" or aval.shape:
         return None
-    operands = [integer(a, known) for a in eqn.invars]
+    operands = [integer(a, known) or of_dtype(a.aval) for a in eqn.invars]
     given = [x for x in operands if x is not None]
     number = rule(given, eqn.params) if len(given) == len(operands) else None
     limits = np.iinfo(aval.dtype)
     if number is None or not limits.min <= number.low <= number.high <= limits.max:
         return None
-    return number
+    return number if number.interval != of_dtype(aval) else None
+
+
+def of_dtype(aval: ir.Aval) -> Integer | None:
+    """What is known of an integer by its dtype alone."""
+    if aval.dtype.kind not in "iu":
+        return None
+    limits = np.iinfo(aval.dtype)
+    return Integer(int(limits.min), int(limits.max))
 
 
 def integer(a: ir.Atom, known: Integers) -> Integer | None:

@@ -1,18 +1,18 @@
 """Batching without work in vain: each lane runs the branch that it takes and no other.
 
-In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one. In series, a
-loop runs over lanes; that serves Refs and effects too, which belong to one lane each.
+In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one. Sorting before the
+loop leaves slices of the rows in it, whose derivatives are slices, too. In series, a loop runs over lanes; that serves
+Refs and effects too, which belong to one lane each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, custom_linear_solve, ir, prims, trace, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import parse
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
@@ -34,82 +34,66 @@ def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams)
     batched = tuple(d is not None for d in dims[1:])
     block = max(1, min(_LARGEST_BLOCK, size // _FEWEST_BLOCKS))
     branches = [transforms.batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
+    choice = CondParams((*branches, _nothing(branches[0])))
+    taken, order = prims.sort_together([index, prims.iota(np.int32, size)], 0)
+    places = prims.argsort(order)
+    # Behind the last lane is room for the rest of its block; there, no branch is left to be taken.
+    taken = prims.pad(taken, len(branches), [0], [block])
+    states = [
+        _with_room(_permuted(x, order, places), block)
+        for b, x in zip(batched, rest, strict=True)
+        if b
+    ]
     rows = [a.unbatched(0).batched(size + block) for a in branches[0].out_avals]
-    choice = CondParams(_writing(branches, [AbstractRef(a) for a in rows], block))
-    count = len(branches)
-    order, groups = prims.argsort(index), _Groups(index, count, block)
-    num_in = sum(batched)
 
-    def body(step: Value, *refs: Value) -> list[Value]:
-        branch, start, end = groups.block(step)
-        # The lanes that are missing in the last block of a group are its last one again; what they give lies in the
-        # rows of the next group, which are written later, or beyond the end.
-        wanted = start + prims.iota(np.int32, block)
-        lanes, is_there = order[prims.clamp(0, wanted, end - 1)], wanted < end
-        given = iter(refs[:num_in])
+    def body(step: Value, next_lane: Value, *refs: Value) -> list[Value]:
+        start = prims.clamp(0, next_lane[...], size)
+        here = taken[parse.ds(start, block)]
+        is_there = here == here[0]
+        given = iter(refs)
         ins = [
-            predicate.gate(is_there, next(given)[lanes]) if b else x
+            _filled(is_there, next(given)[parse.ds(start, block)]) if b else x
             for b, x in zip(batched, rest, strict=True)
         ]
-        return trace.bind(cond_p, branch, *ins, start, *refs[num_in:], params=choice)
-
-    states = [x for b, x in zip(batched, rest, strict=True) if b]
-    steps = -(-size // block) + count - 1
-    operands, lane_order, group_ends = rest, order, [*groups.ends, *groups.blocks]
-    holds = lambda: (operands, lane_order, group_ends)
-    story = _Story(p, "lanes in groups", batched, holds)
-    found = _loop(steps, body, [*states, *map(transforms.zeros_of, rows)], story)
-    places = prims.argsort(order)
-    return [x[:size][places] for x in found[num_in:]]
-
-
-class _Groups:
-    """Where the blocks of each branch's lanes lie, when lanes are sorted by branch."""
-
-    def __init__(self, index: Value, count: int, block: int) -> None:
-        self.block_size = block
-        sizes = [(index == k).sum(dtype=np.int32) for k in range(count)]
-        self.ends = _running(sizes)
-        self.blocks = _running([(size + (block - 1)) // block for size in sizes])
-
-    def block(self, step: Value) -> tuple[Value, Value, Value]:
-        """The branch of a block, one more than the last when none is left; its first lane, and its group's end."""
-        branch = sum(((step >= stop).astype(np.int32) for stop in self.blocks), step * 0)
-        first, start, end = step * 0, step * 0, step * 0
-        for k, (stop, last) in enumerate(zip(self.blocks, self.ends, strict=True)):
-            is_past = (step >= stop).astype(np.int32)
-            first = first + is_past * (stop - first)
-            start = start + is_past * (last - start)
-            is_in = (branch == k).astype(np.int32)
-            end = end + is_in * (last - end)
-        return branch, start + (step - first) * self.block_size, end
-
-
-def _running(xs: ad.Values) -> list[Value]:
-    out = list(xs[:1])
-    for x in xs[1:]:
-        out.append(out[-1] + x)
-    return out
-
-
-def _writing(
-    branches: Sequence[Jaxpr], rows: Sequence[AbstractRef], block: int
-) -> tuple[Jaxpr, ...]:
-    """The branches, which write a block of results to rows from `start` on; a last one writes none.
-
-    branch  : [*ins]                -> [*outs]
-    writing : [*ins, start, *rows]  -> []
-    """
-    avals = [*branches[0].in_avals, INDEX, *rows]
-    num = len(branches[0].invars)
-
-    def run(branch: Jaxpr, *args: Value) -> list[Value]:
-        for ref, x in zip(args[num + 1 :], transforms.eval_jaxpr(branch, args[:num]), strict=True):
-            ref[parse.ds(args[num], block)] = x
+        # What lanes give that are not there lies in the rows of the next group, which are written later, or behind the
+        # last one.
+        outs = trace.bind(cond_p, here[0], *ins, params=choice)
+        for ref, x in zip(given, outs, strict=True):
+            ref[parse.ds(start, block)] = x
+        next_lane[...] = start + is_there.sum(dtype=np.int32)
         return []
 
-    staged = [trace.stage_closed(partial(run, b), avals, b.name) for b in branches]
-    return (*staged, trace.stage_closed(lambda *args: [], avals, "none"))
+    steps = -(-size // block) + len(branches) - 1
+    operands, branches_taken = rest, taken
+    holds = lambda: (operands, branches_taken)
+    story = _Story(p, "lanes in groups", batched, holds, "next lane")
+    first = transforms.zeros_of(INDEX)
+    found = _loop(steps, body, [first, *states, *map(transforms.zeros_of, rows)], story)
+    return [_permuted(x[:size], places, order) for x in found[1 + len(states) :]]
+
+
+def _permuted(x: Value, order: Value, places: Value) -> Value:
+    """The rows of an array in an order, of which `places` is the inverse; its transpose is the inverse."""
+    return custom_linear_solve(
+        lambda y: y[places], x, lambda _, y: y[order], lambda _, ct: ct[places]
+    )
+
+
+def _filled(is_there: Value, block: Value) -> Value:
+    """A block of lanes in which those of other groups are replaced by its first one."""
+    first = prims.broadcast_in_dim(block[0], block.shape, range(1, block.ndim))
+    return predicate.gate(is_there, block, first)
+
+
+def _with_room(x: Value, block: int) -> Value:
+    """An array with room for a block behind its last row."""
+    return prims.pad(x, False, [0] * x.ndim, [block, *[0] * (x.ndim - 1)])
+
+
+def _nothing(branch: Jaxpr) -> Jaxpr:
+    """A branch that gives zeros."""
+    zeros = lambda *args: [transforms.zeros_of(a) for a in branch.out_avals]
+    return trace.stage_closed(zeros, branch.in_avals, "none")
 
 
 def in_series(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
@@ -155,12 +139,16 @@ def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """What is told of a loop over lanes: how they run, which operands are its states, and what holds the others."""
+    """What is told of a loop over lanes: how they run, which operands are its states, and what holds the others.
+
+    `first` is what the state before these is called, if there is one.
+    """
 
     p: CondParams
     kind: str
     are_states: Sequence[bool]
     holds: Callable[[], Any]
+    first: str = "branch taken"
 
     @property
     def called(self) -> Called:
@@ -172,10 +160,10 @@ class _Story:
         return Called("cond", " or ".join(names), self.kind)
 
     def names(self, count: int) -> list[str]:
-        """The names of the states: the index if each lane has its own there, operands, and then the results."""
+        """The names of the states: the first one, operands, and then the results."""
         given = [f"operands[{k}]" for k, is_state in enumerate(self.are_states) if is_state]
         num = len(self.p.branches[0].outvars)
-        first = ["branch taken"] * (count - num - len(given))
+        first = [self.first] * (count - num - len(given))
         return [*first, *given, *[f"result[{k}]" for k in range(num)]]
 
 

@@ -151,8 +151,8 @@ class _Story:
         (index,), p = resolving.invars, resolving.params
         if not isinstance(p.size, int):
             return "the size of that axis is not known"
-        known = self.known.get(index) if isinstance(index, ir.Var) else None
-        if known is None:
+        known, whole = integers.integer(index, self.known), integers.of_dtype(index.aval)
+        if known is None or whole is None or known.low == whole.low or known.high == whole.high:
             return self._origin(index)
         low, high = known.low, known.high
         last = p.size - (p.window or 1)
