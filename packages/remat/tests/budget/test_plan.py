@@ -29,11 +29,9 @@ def chain(ws: Any, x: Any) -> Any:
     return (x * x).sum()
 
 
-def planner(f: Any = chain, given: Any = None) -> plan.Planner:
-    jaxpr = make_jaxpr(f)(WS, X)
-    nonzero = (True,) * BLOCKS + (False,)
-    made, _ = jvp_jaxpr(jaxpr, nonzero)
-    return plan.Planner(made, (False,) * (BLOCKS + 1) + (True,) * BLOCKS, given)
+def planner(f: Any = chain, given: Any = None, ws: Any = WS) -> plan.Planner:
+    made, _ = jvp_jaxpr(make_jaxpr(f)(ws, X), (True,) * len(ws) + (False,))
+    return plan.Planner(made, (False,) * (len(ws) + 1) + (True,) * len(ws), given)
 
 
 @cache
@@ -111,12 +109,26 @@ def test_equal_blocks_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_large_program_is_planned_without_splitting_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "LARGE", 10)
-    monkeypatch.setattr(plan, "options_of", None)
+    monkeypatch.setattr(plan, "WORK", 10)
+    monkeypatch.setattr(options, "option_of", None)
     monkeypatch.setattr(plan.Planner, "simulated", None)
     found = planner()
     assert len(found.candidates) > 3
     jaxpr = make_jaxpr(grad(checkpoint(chain, budget=0.0)))(WS, X)
     assert any(jaxprs_in(e.params) for e in jaxpr.eqns)
+
+
+def test_what_stages_need_is_put_together_as_the_whole_needs_it() -> None:
+    found = chains()
+    for steps in search.Search(found.chain).plans():
+        composed, simulated = found.chain.peak(steps), found.simulated(steps)
+        assert 0.95 * simulated <= composed <= 1.2 * simulated
+
+
+def test_cuts_keep_to_the_rhythm_of_equal_blocks() -> None:
+    program = planner(ws=[WS[0]] * 100).program
+    stages = [program.stage(k, k + 1).jaxpr for k in range(len(program.cuts) - 1)]
+    assert len(stages) > 16 and len(set(stages[1:-1])) == 1
 
 
 def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,16 @@ def peak(jaxpr: Jaxpr) -> int:
     return timeline(jaxpr).peak
 
 
+def backward_begins(jaxpr: Jaxpr, num_cts: int) -> int:
+    """The place of the first equation that depends on one of the last inputs, which are the cotangents."""
+    line, ready = timeline(jaxpr), ready_jaxpr(jaxpr)
+    late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
+    for eqn, place in zip(ready.eqns, line.begins, strict=True):
+        if not late.isdisjoint(eqn.outvars):
+            return place
+    return len(line.eqns)
+
+
 @dataclass(slots=True)
 class _Op:
     """An equation of a program without calls, with its operands and results by number; a constant is -1.

@@ -13,13 +13,13 @@ from fiveloop.remat import timeline
 from fiveloop.remat.budget.stages import size_of, unknown_vars
 from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import (
+    OtherNames,
+    dots_saveable,
+    dots_with_no_batch_dims_saveable,
     everything_saveable,
     first_of,
     nothing_saveable,
 )
-
-PRICES = (0.25, 1.2, 6.0, 30.0)
-"""Nanoseconds of computation that a byte kept may cost: the prices at which minimum cuts are made."""
 
 SLOTS = (2, 8, 32)
 """How many states of a loop may be saved at a time."""
@@ -52,6 +52,22 @@ def is_loop(eqn: ir.Eqn) -> bool:
     return bodies is not None and any(b.role == "loop" for b in bodies(eqn.params))
 
 
+POLICIES: tuple[transforms.Policy, ...] = (
+    nothing_saveable,
+    Priced(1.2),
+    dots_saveable,
+    Priced(6.0),
+    Priced(0.25),
+    Priced(30.0),
+    dots_with_no_batch_dims_saveable,
+    OtherNames(frozenset()),
+)
+"""What a stage may save: nothing, minimum cuts at some nanoseconds of computation for a byte, and what people write.
+
+The first ones are tried where there is little time to plan.
+"""
+
+
 def holds_loop(jaxpr: Jaxpr) -> bool:
     """Whether a jaxpr has a loop, at any depth."""
     return any(is_loop(eqn) or any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
@@ -73,15 +89,21 @@ class Option:
     time: float
 
 
-def options_of(jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None) -> list[Option]:
-    """The ways to go back through a stage, without those that another betters; the first saves everything."""
-    policies: list[transforms.Policy] = [*map(Priced, PRICES), nothing_saveable]
+def options_of(
+    jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None, most: int = len(POLICIES)
+) -> list[Option]:
+    """At most so many ways to go back through a stage, but for those that another betters; the first saves everything.
+
+    Where there is no time to split the stage twice, all and nothing are estimated as they are.
+    """
+    if most < 2:
+        return rough_options(jaxpr, unknown)
+    policies = [*POLICIES[: most - 1]]
     if holds_loop(jaxpr):
         policies += map(Scheduled, SLOTS)
-    found = [option_of(jaxpr, unknown, None, given)]
-    for policy in policies if any(unknown) else []:
-        found.append(option_of(jaxpr, unknown, policy, given))
-    return [found[0], *_bettered_by_none(found[1:])]
+    first = option_of(jaxpr, unknown, None, given)
+    found = [option_of(jaxpr, unknown, policy, given) for policy in policies if any(unknown)]
+    return [first, *_bettered_by_none(found)]
 
 
 def _bettered_by_none(options: Sequence[Option]) -> list[Option]:
@@ -105,41 +127,74 @@ def option_of(
 ) -> Option:
     """What a policy makes of a stage."""
     chosen = with_given(everything_saveable if policy is None else policy, given)
-    plan = saving.SavingPlan(chosen)
-    if policy is not None:
-        plan = plan.at_boundary(transforms.body_work(jaxpr))
+    passes = both_passes(jaxpr, unknown, chosen)
+    cut = passes.cut
+    outs = [v for v, u in zip(jaxpr.outvars, cut.out_unknown, strict=True) if not u]
+    saved = [v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"]
+    kept = sum(map(size_of, saved))
+    time = transforms.jaxpr_time(passes.jaxpr) + cost.KEPT * kept
+    if policy is None:
+        kept, forward, backward = _whole(passes)
+    else:
+        forward, backward = timeline.peak(cut.known), timeline.peak(passes.backward)
+    return Option(policy, kept + sum(map(size_of, outs)), forward, backward, time)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A jaxpr cut in two, its backward pass, and both passes as one jaxpr, whose last inputs are the cotangents.
+
+    backward : [*residuals, *ins at hand, *cts] -> [*in cts]
+    jaxpr    : [*known ins, *cts]               -> [*known outs, *in cts]
+    """
+
+    cut: transforms.Split
+    backward: Jaxpr
+    jaxpr: Jaxpr
+    num_cts: int
+
+
+def both_passes(jaxpr: Jaxpr, unknown: util.Mask, policy: transforms.Policy) -> Passes:
+    """The forward and the backward pass of a jaxpr, with a cotangent for each of its unknown results."""
+    plan = saving.SavingPlan(policy).at_boundary(transforms.body_work(jaxpr))
     at_hand = tuple(not u for u in unknown)
     cut = transforms.split(labels_first(jaxpr), unknown, at_hand, plan)
-    back = backward(cut, unknown)
-    outs = [v for v, u in zip(jaxpr.outvars, cut.out_unknown, strict=True) if not u]
-    kept = [v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"]
-    return Option(
-        policy,
-        sum(map(size_of, [*kept, *outs])),
-        timeline.peak(cut.known),
-        timeline.peak(back),
-        transforms.jaxpr_time(cut.known)
-        + transforms.jaxpr_time(back)
-        + cost.KEPT * sum(map(size_of, kept)),
-    )
-
-
-def backward(cut: transforms.Split, unknown: util.Mask) -> Jaxpr:
-    """The staged half of a stage backward, with a cotangent for each of its results."""
     linear = (*[False] * len(cut.residuals), *util.select_by(cut.staged_in, unknown))
     staged = transforms.parted(cut.staged, linear)
-    return transforms.transpose_jaxpr(staged, linear, (True,) * len(staged.outvars))[0]
+    back, _ = transforms.transpose_jaxpr(staged, linear, (True,) * len(staged.outvars))
+    ins = zip(cut.staged_in, jaxpr.invars, unknown, strict=True)
+    operands = [*cut.residuals, *[v for used, v, u in ins if used and not u]]
+    cts = [ir.Var(a) for a in back.in_avals[len(operands) :]]
+    eqns, grads = ir.inlined(back, [*operands, *cts])
+    known = cut.known
+    outs = [*known.outvars[: len(known.outvars) - len(cut.residuals)], *grads]
+    eqns = ir.prune([*known.eqns, *eqns], outs)
+    return Passes(cut, back, Jaxpr([*known.invars, *cts], eqns, outs), len(cts))
+
+
+def _whole(passes: Passes) -> tuple[int, int, int]:
+    """What both passes together keep from one to the other, and need besides in the first and in the second.
+
+    What is light is computed where it is used, in both passes, so that less is kept than they hand on.
+    """
+    line = timeline.timeline(passes.jaxpr)
+    turn = timeline.backward_begins(passes.jaxpr, passes.num_cts)
+    kept = sum(b.bytes for b in line.buffers if b.start < turn <= b.end)
+    forward, backward = max(line.bytes[:turn], default=0), max(line.bytes[turn:], default=0)
+    return kept, max(forward - kept, 0), max(backward - kept, 0)
 
 
 def known_time(jaxpr: Jaxpr, unknown: util.Mask) -> float:
     """The estimated time of what does not depend on unknown inputs, in nanoseconds."""
-    late = unknown_vars(jaxpr, unknown)
-    return sum(transforms.equation_time(e) for e in jaxpr.eqns if late.isdisjoint(e.outvars))
+
+    def found() -> float:
+        late = unknown_vars(jaxpr, unknown)
+        return sum(transforms.equation_time(e) for e in jaxpr.eqns if late.isdisjoint(e.outvars))
+
+    return jaxpr.remember(("known time", unknown), found)
 
 
-def rough_options(
-    jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None
-) -> list[Option]:
+def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:
     """To save everything, and nothing: estimates that are made without splitting the stage."""
     late = unknown_vars(jaxpr, unknown)
     known = {v for eqn in jaxpr.eqns for v in eqn.outvars} - late

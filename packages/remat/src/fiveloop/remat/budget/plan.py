@@ -11,16 +11,13 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import (
-    Option,
-    backward,
+    both_passes,
     known_time,
     options_of,
-    rough_options,
     with_given,
 )
 from fiveloop.remat.budget.search import Again, Chain, Plan, Save, Search
 from fiveloop.remat.budget.stages import Program, Stage
-from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import everything_saveable, nothing_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
@@ -33,8 +30,11 @@ SLACK, ROOM = 1.25, 2_048
 A margin chosen on the small sizes of the seven models of the remat bench; other programs may need more, or less.
 """
 
-LARGE = 4_000
-"""How many equations a jaxpr has whose stages are estimated as they are: none of its plans is made and simulated."""
+LARGE = 1_000
+"""How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
+
+WORK = 4_000
+"""How many equations are split at most to find options, those of equal stages counted once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,20 @@ class Planner:
     program slower. `given` is the user's policy, whose verdicts are fixed first.
     """
 
-    def __init__(self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None) -> None:
+    def __init__(
+        self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None, name: str = ""
+    ) -> None:
         self.given = given
+        self.name = name
+        self.unknown = unknown
         self.program = Program(jaxpr, unknown)
         self.size = len(self.program.cuts) - 1
-        self.large = len(self.program.jaxpr.eqns) > LARGE
-        self._options: dict[tuple[Jaxpr, util.Mask], list[Option]] = {}
-        self.unknown = unknown
+        self._params: dict[tuple[Jaxpr, transforms.Policy], CheckpointParams] = {}
         self.chain = self._chain()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         last = self._candidate(everything)
         found = _envelope([self._candidate(p) for p in Search(self.chain).plans()])
-        if not self.large:
+        if len(self.program.jaxpr.eqns) <= LARGE:
             last = self._simulated(last)
             found = _envelope([self._simulated(c) for c in _spread(found)])
         # Nothing is faster than to compute nothing again.
@@ -81,66 +83,48 @@ class Planner:
 
     def simulated(self, plan: Plan) -> int:
         """The most bytes that the forward and the backward pass of a plan need at once."""
-        jaxpr = self.jaxpr(plan, Origin("plan"))
-        at_hand = tuple(not u for u in self.unknown)
         policy = with_given(everything_saveable, self.given)
-        cut = transforms.split(
-            labels_first(jaxpr), self.unknown, at_hand, transforms.SavingPlan(policy)
-        )
-        back = backward(cut, self.unknown)
-        known_ins = [v for v, u in zip(jaxpr.invars, self.unknown, strict=True) if not u]
-        staged = zip(cut.staged_in, jaxpr.invars, self.unknown, strict=True)
-        operands = [*cut.residuals, *[v for used, v, u in staged if used and not u]]
-        cts = [ir.Var(a) for a in back.in_avals[len(operands) :]]
-        eqns, outs = ir.inlined(back, [*operands, *cts])
-        eqns = ir.prune([*cut.known.eqns, *eqns], outs)
-        return timeline.peak(Jaxpr([*known_ins, *cts], eqns, outs))
+        return timeline.peak(both_passes(self.jaxpr(plan), self.unknown, policy).jaxpr)
 
     def _chain(self) -> Chain:
         stages = [self.program.stage(k, k + 1) for k in range(self.size)]
-        options = [self._options_of(s) for s in stages]
-        forward = [known_time(s.jaxpr, self._mask(s)) for s in stages]
-        return Chain(options, self.program.crossing(), self.program.cotangents(), forward)
-
-    def _mask(self, stage: Stage) -> util.Mask:
-        return tuple(v in self.program.unknown for v in stage.ins)
-
-    def _options_of(self, stage: Stage) -> list[Option]:
-        key = (stage.jaxpr, self._mask(stage))
-        if key not in self._options:
-            find = rough_options if self.large else options_of
-            self._options[key] = find(stage.jaxpr, self._mask(stage), self.given)
-        return self._options[key]
+        keys = [(s.jaxpr, tuple(v in self.program.unknown for v in s.ins)) for s in stages]
+        kinds = dict.fromkeys(keys)
+        most = WORK // max(sum(len(jaxpr.eqns) for jaxpr, _ in kinds), 1)
+        options = {key: options_of(*key, self.given, most) for key in kinds}
+        forward = {key: known_time(*key) for key in kinds}
+        return Chain(
+            [options[key] for key in keys],
+            self.program.crossing(),
+            self.program.cotangents(),
+            [forward[key] for key in keys],
+        )
 
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes."""
         fitting = [c for c in self.candidates if c.bytes <= size]
         return fitting[-1] if fitting else None
 
-    def jaxpr(self, plan: Plan, origin: Origin) -> Jaxpr:
+    def jaxpr(self, plan: Plan) -> Jaxpr:
         """The jaxpr as checkpoints, by a plan."""
         program = self.program.jaxpr
-        return program.replace(eqns=self._eqns(plan, origin))
+        return program.replace(eqns=[self._segment(*self._part(step)) for step in plan])
 
-    def _eqns(self, plan: Plan, origin: Origin) -> list[ir.Eqn]:
-        eqns: list[ir.Eqn] = []
-        cuts = self.program.cuts
-        for step in plan:
-            if isinstance(step, Again):
-                made = self._eqns(step.plan, origin)
-                stage = self.program.part(made, cuts[step.last])
-                eqns.append(self._segment(stage, nothing_saveable, origin))
-            elif step.option.policy is None:
-                eqns += self.program.jaxpr.eqns[cuts[step.first] : cuts[step.last]]
-            else:
-                stage = self.program.stage(step.first, step.last)
-                eqns.append(self._segment(stage, step.option.policy, origin))
-        return eqns
+    def _part(self, step: Save | Again) -> tuple[Stage, transforms.Policy]:
+        """What a step of a plan runs, and the policy of its residuals."""
+        if isinstance(step, Save):
+            stage = self.program.stage(step.first, step.last)
+            return stage, step.option.policy or everything_saveable
+        made = [self._segment(*self._part(inner)) for inner in step.plan]
+        return self.program.part(made, self.program.cuts[step.last]), nothing_saveable
 
-    def _segment(self, stage: Stage, policy: transforms.Policy, origin: Origin) -> ir.Eqn:
-        chosen = with_given(policy, self.given)
-        params = CheckpointParams(stage.jaxpr, chosen, Origin(origin.name))
-        return rules.new_eqn(checkpoint_p, stage.ins, params, stage.outs)
+    def _segment(self, stage: Stage, policy: transforms.Policy) -> ir.Eqn:
+        """A stage under a checkpoint; equal ones share its params, and so all that is derived from them."""
+        key = (stage.jaxpr, policy)
+        if key not in self._params:
+            chosen = with_given(policy, self.given)
+            self._params[key] = CheckpointParams(stage.jaxpr, chosen, Origin(self.name))
+        return rules.new_eqn(checkpoint_p, stage.ins, self._params[key], stage.outs)
 
 
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
@@ -175,7 +159,7 @@ def planned(
     given = None if p.policy == undecided else p.policy
     mask = tuple(unknown)
     planner: Planner = p.jaxpr.remember(
-        ("plans", mask, given), lambda: Planner(p.jaxpr, mask, given)
+        ("plans", mask, given), lambda: Planner(p.jaxpr, mask, given, p.origin.name)
     )
     least, most = planner.candidates[0].bytes, planner.candidates[-1].bytes
     size = p.budget.bytes_of(least, most)
@@ -188,7 +172,7 @@ def planned(
         )
     policy = with_given(everything_saveable, given)
     jaxpr = p.jaxpr.remember(
-        ("planned", mask, given, chosen.bytes), lambda: planner.jaxpr(chosen.plan, p.origin)
+        ("planned", mask, given, chosen.bytes), lambda: planner.jaxpr(chosen.plan)
     )
     # What is saved outside of segments needs no barrier.
     apart = p.prevent_cse and given is not None

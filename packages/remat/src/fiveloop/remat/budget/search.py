@@ -8,15 +8,22 @@ one with the least time is found by dynamic programming over runs of stages and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core.dataclass import dataclass, field
+from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.options import Option
 
 LEVELS = 512
 """In how many steps the bytes are counted while searching."""
+
+DEPTH = 2
+"""How deep runs may be within runs: each is one more time that the stages in it are computed."""
+
+MOST = 48
+"""How many plans there are at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +47,11 @@ class Again:
 Plan: TypeAlias = "tuple[Save | Again, ...]"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Chain:
     """The stages as the search sees them.
 
-    `options` are those of each stage. `crossing(s, t)` are the bytes made in stages [s, t) and used later, and
+    `options` are those of each stage. `crossing[s, t]` are the bytes made in stages [s, t) and used later, and
     `cotangents` those of the cotangents that cross each cut.
     """
 
@@ -52,38 +59,41 @@ class Chain:
     crossing: np.ndarray
     cotangents: Sequence[int]
     forward_time: Sequence[float]
-    _peaks: dict[Plan, tuple[int, float]] = field(default_factory=dict)
 
-    def needs(self, first: int, last: int, option: Option) -> int:
-        """The bytes to go through stages and back, besides those that are there before."""
-        back = option.backward + self.cotangents[first] + self.cotangents[last]
+    @cached_property
+    def forward_needs(self) -> np.ndarray:
+        """The bytes to go through stages [s, t) once, keeping nothing but what later ones use."""
+        size = len(self.options)
+        found = np.zeros((size + 1, size + 1), np.int64)
+        own = [self.options[k][0].forward + self.crossing[k, k + 1] for k in range(size)]
+        for first in range(size):
+            needs = own[first:] + self.crossing[first, first:size]
+            found[first, first + 1 :] = np.maximum.accumulate(needs)
+        return found
+
+    def needs(self, stage: int, option: Option) -> int:
+        """The bytes to go through a stage and back, besides those that are there before."""
+        back = option.backward + self.cotangents[stage] + self.cotangents[stage + 1]
         return option.kept + max(back, option.forward)
 
-    def forward_needs(self, first: int, last: int) -> int:
-        """The bytes to go through stages once, keeping nothing but what later ones use."""
-        return max(
-            int(self.crossing[first, k]) + self.options[k][0].forward + int(self.crossing[k, k + 1])
-            for k in range(first, last)
-        )
-
-    def peak(self, plan: Plan, before: int = 0) -> int:
-        """The bytes that a plan needs at most, where so many are there before."""
+    def peak(self, plan: Plan, before: int = 0, pending: int = 0) -> int:
+        """The bytes that a plan needs at most: `before` are there already, `pending` until its way back begins."""
         most, here = before, before
         kept: list[int] = []
         for step in plan:
             if isinstance(step, Save):
                 kept.append(step.option.kept)
-                most = max(most, here + step.option.kept + step.option.forward)
+                most = max(most, here + pending + step.option.kept + step.option.forward)
             else:
                 kept.append(int(self.crossing[step.first, step.last]))
-                most = max(most, here + self.forward_needs(step.first, step.last))
+                most = max(most, here + pending + int(self.forward_needs[step.first, step.last]))
             here += kept[-1]
         for step in reversed(plan):
             here -= kept.pop()
             if isinstance(step, Save):
-                most = max(most, here + self.needs(step.first, step.last, step.option))
+                most = max(most, here + self.needs(step.first, step.option))
             else:
-                most = max(most, self.peak(step.plan, here))
+                most = max(most, self.peak(step.plan, here, self.cotangents[step.last]))
         return most
 
     def time(self, plan: Plan) -> float:
@@ -98,73 +108,77 @@ class Chain:
 
 
 class Search:
-    """The best plan for each run of stages and each number of bytes, up to what saving everything needs."""
+    """The best plan for each run of stages and each number of bytes, up to what saving everything needs.
+
+    `times[depth, s, t]` are the least times of stages [s, t), by the bytes that there are, where runs within runs are
+    at most so deep; `choices` give them: k >= 0 is option k of the first stage, -k a run of the first k stages.
+    """
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.size = len(chain.options)
         everything = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(chain.options))
         self.unit = max(chain.peak(everything), 1) / (LEVELS - 8)
-        self.times: dict[tuple[int, int], np.ndarray] = {}
-        self.choices: dict[tuple[int, int], np.ndarray] = {}
-        for length in range(1, self.size + 1):
-            for first in range(self.size - length + 1):
-                self._fill(first, first + length)
+        shape = (DEPTH + 1, self.size + 1, self.size + 1, LEVELS)
+        self.times = np.full(shape, np.inf, np.float32)
+        self.choices = np.zeros(shape, np.int16)
+        for k in range(self.size + 1):
+            self.times[:, k, k] = 0.0
+        for depth in range(DEPTH + 1):
+            for length in range(1, self.size + 1):
+                for first in range(self.size - length + 1):
+                    self._fill(depth, first, first + length)
 
     def plans(self) -> list[Plan]:
-        """A plan for each time that some number of bytes allows, those of fewest bytes first."""
-        times = self.times[0, self.size]
-        found: list[Plan] = []
-        last = np.inf
-        for level, time in enumerate(times):
-            if time < last:
-                found.append(self._plan(0, self.size, level))
-                last = time
-        return found
+        """Plans for some times that numbers of bytes allow, those of fewest bytes first."""
+        times = self.times[DEPTH, 0, self.size]
+        levels = [k for k in range(LEVELS) if times[k] < (times[k - 1] if k else np.inf)]
+        places = np.linspace(0, len(levels) - 1, min(MOST, len(levels))).round()
+        return [self._plan(DEPTH, 0, self.size, levels[int(k)]) for k in places]
 
-    def _fill(self, first: int, last: int) -> None:
-        """The least time of stages [first, last) for each number of bytes, and the choice that gives it.
+    def _fill(self, depth: int, first: int, last: int) -> None:
+        """The least time of stages [first, last) for each number of bytes, and the choice that gives it."""
+        chain, times = self.chain, self.times
+        options = chain.options[first]
+        rest = np.broadcast_to(times[depth, first + 1, last], (len(options), LEVELS))
+        found = self._with(rest, [o.kept for o in options])
+        found += np.array([[o.time] for o in options], np.float32)
+        needs = [chain.needs(first, o) for o in options]
+        numbers = [*range(len(options))]
+        middles = [*range(first + 2, last)] if depth else []
+        if middles:
+            inner = self._with(
+                times[depth - 1, first, middles], [chain.cotangents[m] for m in middles]
+            )
+            inner += self._with(times[depth, middles, last], chain.crossing[first, middles].tolist())
+            inner += np.cumsum(chain.forward_time[first : last - 1], dtype=np.float32)[1:, None]
+            found = np.concatenate([found, inner])
+            needs += chain.forward_needs[first, middles].tolist()
+            numbers += [first - m for m in middles]
+        found[np.arange(LEVELS) < self._levels(needs)[:, None]] = np.inf
+        best = found.argmin(axis=0)
+        times[depth, first, last] = found[best, np.arange(LEVELS)]
+        self.choices[depth, first, last] = np.array(numbers)[best]
 
-        Choice k >= 0 is option k of the first stage; choice -k is a run of the first k stages.
-        """
-        best = np.full(LEVELS, np.inf)
-        choice = np.zeros(LEVELS, np.int64)
+    def _levels(self, sizes: Sequence[int]) -> np.ndarray:
+        return np.ceil(np.asarray(sizes) / self.unit).astype(np.int64)
 
-        def offer(number: int, needs: int, times: np.ndarray) -> None:
-            times = np.where(np.arange(LEVELS) >= self._levels(needs), times, np.inf)
-            better = times < best
-            best[better], choice[better] = times[better], number
+    def _with(self, times: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+        """Rows of times by the bytes left, as times by those bytes and some more, for each row its own."""
+        places = np.arange(LEVELS) - self._levels(sizes)[:, None]
+        found: np.ndarray = np.take_along_axis(times, np.maximum(places, 0), axis=1)
+        return np.where(places < 0, np.float32(np.inf), found)
 
-        for k, option in enumerate(self.chain.options[first]):
-            rest = np.zeros(LEVELS)
-            if last > first + 1:
-                rest = self._less(self.times[first + 1, last], option.kept)
-            offer(k, self.chain.needs(first, first + 1, option), option.time + rest)
-        for middle in range(first + 2, last):
-            kept = int(self.chain.crossing[first, middle])
-            again = sum(self.chain.forward_time[first:middle])
-            rest = self._less(self.times[middle, last], kept)
-            needs = self.chain.forward_needs(first, middle)
-            offer(first - middle, needs, again + self.times[first, middle] + rest)
-        self.times[first, last], self.choices[first, last] = best, choice
-
-    def _levels(self, size: int) -> int:
-        return int(-(-size // self.unit))
-
-    def _less(self, times: np.ndarray, kept: int) -> np.ndarray:
-        """Times by the bytes left, as times by those bytes and `kept` more."""
-        levels = min(self._levels(kept), LEVELS)
-        return np.concatenate([np.full(levels, np.inf), times[: LEVELS - levels]])
-
-    def _plan(self, first: int, last: int, level: int) -> Plan:
+    def _plan(self, depth: int, first: int, last: int, level: int) -> Plan:
         if first == last:
             return ()
-        choice = int(self.choices[first, last][level])
+        choice = int(self.choices[depth, first, last, level])
         if choice >= 0:
             option = self.chain.options[first][choice]
-            left = level - self._levels(option.kept)
-            return (Save(first, first + 1, option), *self._plan(first + 1, last, left))
+            left = level - self._levels([option.kept])[0]
+            return (Save(first, first + 1, option), *self._plan(depth, first + 1, last, left))
         middle = first - choice
-        left = level - self._levels(int(self.chain.crossing[first, middle]))
-        run = Again(first, middle, self._plan(first, middle, level))
-        return (run, *self._plan(middle, last, left))
+        inside = level - self._levels([self.chain.cotangents[middle]])[0]
+        run = Again(first, middle, self._plan(depth - 1, first, middle, inside))
+        left = level - self._levels([self.chain.crossing[first, middle]])[0]
+        return (run, *self._plan(depth, middle, last, left))

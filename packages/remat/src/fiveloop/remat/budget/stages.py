@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,8 +12,14 @@ from fiveloop.core import Jaxpr, extend, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.transforms import saving
 
-MOST = 24
+MOST = 32
 """How many stages there are at most: plans are searched among all ways to group them."""
+
+WORTH = 1.4
+"""How many times the bytes at a place must be alive on both sides of it for it to be a place to cut."""
+
+ALIKE = 0.98
+"""Places to cut whose worth differs by less than this ratio are taken or left together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,7 @@ class Program:
             self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
         end = len(self.jaxpr.eqns)
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
-        self.cuts = _chosen(self._alive(), end)
+        self.cuts = [0, *self._chosen(), end]
         self._shared: dict[Hashable, Jaxpr] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
 
@@ -56,14 +63,21 @@ class Program:
 
     def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
         """Equations as a jaxpr that gives what is used at `stop` or after it."""
+        eqns, ins, outs = self._part(eqns, stop)
+        key = _structure(eqns, ins, outs)
+        if key not in self._shared:
+            self._shared[key] = Jaxpr(ins, eqns, outs, self.jaxpr.name)
+        return Stage(self._shared[key], ins, outs)
+
+    def _part(
+        self, eqns: Sequence[ir.Eqn], stop: int
+    ) -> tuple[Sequence[ir.Eqn], tuple[ir.Var, ...], tuple[ir.Var, ...]]:
+        """Equations, what they use of others, and what they make that is used at `stop` or after it."""
         made = [v for eqn in eqns for v in eqn.outvars]
         inside = set(made)
         used = ir.vars_in_order([a for eqn in eqns for a in eqn.invars])
         ins = tuple(v for v in used if v not in inside)
-        outs = tuple(v for v in made if self.last.get(v, -1) >= stop)
-        key = _structure(eqns, ins, outs)
-        jaxpr = self._shared.setdefault(key, Jaxpr(ins, eqns, outs, self.jaxpr.name))
-        return Stage(jaxpr, ins, outs)
+        return eqns, ins, tuple(v for v in made if self.last.get(v, -1) >= stop)
 
     def crossing(self) -> np.ndarray:
         """For stages s and t the bytes of known values made in stages [s, t) and used later."""
@@ -85,6 +99,37 @@ class Program:
             (k, self.last.get(v, k), size_of(v)) for v, k in self.made.items() if v in self.unknown
         ]
         return [sum(n for k, stop, n in ends if k < cut <= stop) for cut in self.cuts]
+
+    def _chosen(self) -> list[int]:
+        """Where to cut: at the places that are worth most, fewer than `MOST` of them."""
+        chosen: list[int] = []
+        for places in _places(self._alive(), len(self.jaxpr.eqns)):
+            more = sorted([*chosen, *places])
+            if len(more) >= MOST:
+                return chosen if len(chosen) > MOST // 3 else self._thinned(more)
+            chosen = more
+        return chosen
+
+    def _thinned(self, places: Sequence[int]) -> list[int]:
+        """Every so manieth place, so that the parts between them differ as little as may be."""
+        ends = [0, *places, len(self.jaxpr.eqns)]
+        kinds = [self._kind(first, stop) for first, stop in pairwise(ends)]
+        sizes = [stop - first for first, stop in pairwise(ends)]
+        least = -(-len(places) // (MOST - 1))
+
+        def work(cut: tuple[int, int]) -> int:
+            """How many equations there are in parts that differ."""
+            begin, stride = cut
+            starts = [0, *range(begin, len(kinds), stride), len(kinds)]
+            return sum({tuple(kinds[a:b]): sum(sizes[a:b]) for a, b in pairwise(starts)}.values())
+
+        strides = range(least, 2 * least)
+        begin, stride = min(((b, s) for s in strides for b in (1, s)), key=work)
+        return list(places[begin - 1 :: stride])
+
+    def _kind(self, first: int, stop: int) -> Hashable:
+        """What some equations compute; equal for equal ones."""
+        return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop)))
 
     def _alive(self) -> list[float]:
         """The bytes of values and tangents alive before each equation; infinite where a mutable value is."""
@@ -140,18 +185,40 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
     return found
 
 
-def _chosen(alive: Sequence[float], end: int) -> list[int]:
-    """Where to cut: at the least of what is alive nearby, at most `MOST` stages, equally far where they are equal."""
+def _places(alive: Sequence[float], end: int) -> list[list[int]]:
+    """The positions where less is alive than around them, in classes: those that most rises around them come first.
+
+    How much a place is worth is the ratio between the lower of the highest points on its two sides, as far as a lower
+    place, and what is alive there. It is the same for the same places of repeated parts.
+    """
     places = [k for k in range(1, end) if alive[k] < alive[k - 1] and alive[k] <= alive[k + 1]]
-    while len(places) >= MOST:
-        level = [alive[k] for k in places]
-        around = [*zip([-1.0, *level], level, [*level[1:], -1.0], strict=False)]
-        lower = [p for p, (a, b, c) in zip(places, around, strict=False) if b <= max(a, c)]
-        if len(lower) == len(places):
-            stride = -(-len(places) // (MOST - 1))
-            lower = places[stride - 1 :: stride]
-        places = lower
-    return [0, *places, end]
+    ends = [0, *places, end]
+    peaks = [max(alive[a : b + 1]) for a, b in pairwise(ends)]
+    levels = [alive[k] for k in places]
+    before = _highest(levels, peaks[:-1])
+    after = _highest(levels[::-1], peaks[:0:-1])[::-1]
+    worth = [min(a, b) / (level + 1) for a, b, level in zip(before, after, levels, strict=True)]
+    classes: list[list[int]] = []
+    last = 0.0
+    found = [pair for pair in zip(worth, places, strict=True) if pair[0] > WORTH]
+    for value, place in sorted(found, key=lambda pair: -pair[0]):
+        if not classes or value < last * ALIKE:
+            classes.append([])
+        classes[-1].append(place)
+        last = value
+    return classes
+
+
+def _highest(levels: Sequence[float], peaks: Sequence[float]) -> list[float]:
+    """For each level the highest of the peaks between it and the last lower one; a peak comes before each level."""
+    found: list[float] = []
+    lower: list[tuple[float, float]] = []
+    for level, peak in zip(levels, peaks, strict=True):
+        while lower and lower[-1][0] >= level:
+            peak = max(peak, lower.pop()[1])
+        found.append(peak)
+        lower.append((level, peak))
+    return found
 
 
 def _structure(eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var]) -> Hashable:

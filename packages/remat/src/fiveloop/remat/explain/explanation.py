@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.core import prims
 from fiveloop.core.dataclass import asdict, dataclass, replace
-from fiveloop.core.inspect import ready_jaxpr
 from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
@@ -23,7 +22,7 @@ from fiveloop.remat.residuals import (
     number_of,
     place_in_program,
 )
-from fiveloop.remat.timeline import Buffer, Timeline, timeline
+from fiveloop.remat.timeline import Buffer, Timeline, backward_begins, timeline
 
 Phase = Literal["forward", "backward"]
 ROWS = 20
@@ -231,19 +230,10 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         name,
         tuple(residuals),
         halves.flops_again,
-        _moments(line, _backward_begins(ready_jaxpr(program), num_cts, line)),
+        _moments(line, backward_begins(program, num_cts)),
         tuple(map(_alive, line.at_peak)),
         choices_in(halves.known),
     )
-
-
-def _backward_begins(ready: Jaxpr, num_cts: int, line: Timeline) -> int:
-    """The place of the first equation that depends on one of the last inputs, which are the cotangents."""
-    late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
-    for eqn, place in zip(ready.eqns, line.begins, strict=True):
-        if not late.isdisjoint(eqn.outvars):
-            return place
-    return len(line.eqns)
 
 
 def _moments(line: Timeline, turn: int) -> tuple[Moment, ...]:
