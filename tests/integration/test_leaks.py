@@ -145,7 +145,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "cond": lambda f: cond(True, f, lambda x: x, X),
 }
 
-# The search goes over every object there is: each transform with two ways, and each way with two transforms.
+# Each transform with two ways, and each way with two transforms.
 PAIRS = sorted(
     {(way, transform) for transform in TRANSFORMS for way in ("list", "closure")}
     | {(way, transform) for way in WAYS for transform in ("jit", "grad")}
@@ -222,7 +222,11 @@ def test_a_value_in_a_ref_that_outlives_the_function() -> None:
     assert type(error) is EscapedTracerError
 
 
-@pytest.mark.parametrize(("way", "transform"), PAIRS)
+# The search goes over every object there is: each transform with one way, and each way with one transform.
+@pytest.mark.parametrize(
+    ("way", "transform"),
+    [*(("list", transform) for transform in TRANSFORMS), *((way, "jit") for way in WAYS[1:])],
+)
 def test_a_leak_is_found(way: str, transform: str) -> None:
     f, _ = in_a_list_of(way)
     with checking_leaks():
@@ -230,15 +234,8 @@ def test_a_leak_is_found(way: str, transform: str) -> None:
     assert type(error) is LeakError, error
     message, _, place = str(error).partition("\n  at ")
     assert "is still held after that function has returned, by " in message
-    assert place
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_who_holds_it(way: str) -> None:
-    f, _ = in_a_list_of(way)
-    with checking_leaks():
-        message = str(raised(lambda: jit(f)(X)))
     assert HOLDERS[way] in message, message
+    assert place
 
 
 def test_a_leak_in_a_function_that_was_jitted_before() -> None:

@@ -69,49 +69,51 @@ def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
 
 
 def _check(ended: list[weakref.ref[Trace]]) -> None:
-    if all(ref() is None for ref in ended):
-        return
-    gc.collect()
-    for ref in ended:
-        trace = ref()
-        held = [] if trace is None else [x for x in gc.get_referrers(trace) if _is_own(x, trace)]
-        for x in held:
-            if not _kept_on_purpose(x, held):
-                raise _leak(x)
+    # Most of those alive only wait for a collection, which is quick for young objects.
+    for generation in (1, 2):
+        if not _alive(ended):
+            return
+        gc.collect(generation)
+    traces = _alive(ended)
+    found = gc.get_referrers(*traces) if traces else []
+    held = [x for x in found if isinstance(x, Tracer) and x.owner in traces]
+    del found, traces
+    for x in held:
+        if not _kept_on_purpose(x, held):
+            raise _leak(x)
+
+
+def _alive(refs: list[weakref.ref[Trace]]) -> list[Trace]:
+    return [trace for ref in refs if (trace := ref()) is not None]
 
 
 def _kept_on_purpose(x: object, known: list[Any]) -> bool:
     """Whether every way by which something is held leads to an object whose class says `keeps_traced`.
 
     A rule keeps the functions that it consists of, and with them what they close over: when it runs, other values
-    stand for those. What nothing that can be seen holds, a running function does.
+    stand for those. What nothing that can be seen holds, a running function does. A search for holders goes over
+    every object there is, so it is made once for all that are equally far from `x`.
     """
     seen = {id(known), id(x)}
     level = [x]
     for _ in range(_WAYS):
-        outer: list[object] = []
-        seen |= {id(level), id(outer)}
-        for each in level:
-            holders = [r for r in gc.get_referrers(each) if id(r) not in (id(level), id(known))]
-            if not holders or any(isinstance(r, (FrameType, ModuleType)) for r in holders):
-                return False
-            fresh = [r for r in holders if id(r) not in seen and not _keeps(r)]
-            seen.update(map(id, fresh))
-            outer += fresh
-            # These lists are no holders.
-            del holders, fresh
-        if not outer:
+        holders = [r for r in gc.get_referrers(*level) if r is not level and r is not known]
+        visible = {id(held) for held in gc.get_referents(*holders)}
+        if any(id(each) not in visible for each in level):
+            return False
+        if any(isinstance(r, (FrameType, ModuleType)) for r in holders):
+            return False
+        level = [r for r in holders if id(r) not in seen and not _keeps(r)]
+        if not level:
             return True
-        level = outer
+        seen.update(map(id, level))
+        # This list is no holder.
+        del holders
     return False
 
 
 def _keeps(holder: object) -> bool:
     return bool(getattr(type(holder), "keeps_traced", False))
-
-
-def _is_own(x: object, trace: Trace) -> bool:
-    return isinstance(x, Tracer) and x.owner is trace
 
 
 def _leak(tracer: Tracer) -> errors.LeakError:
