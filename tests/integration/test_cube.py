@@ -26,7 +26,6 @@ from fiveloop.testing.core.cube import Transform
 from fiveloop.testing.core.laws import (
     check_law_batch,
     check_law_dce,
-    check_law_eval,
     check_law_jvp,
     check_law_linearize,
     check_law_split,
@@ -185,7 +184,6 @@ def test_a_program_is_made_of_its_primitive_on_a_ref(name: str) -> None:
     wanted = {"scan": "for"}.get(name, name)
     assert wanted in primitives_in(s.jaxpr)
     assert len(s.jaxpr.effects) >= 2
-    check_law_eval(s, s.run())
     check(s)
 
 

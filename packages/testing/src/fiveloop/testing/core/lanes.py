@@ -110,6 +110,11 @@ def lanes(*axes: NamedAxis) -> Iterator[None]:
         _local.axes = before
 
 
+def lane_axes() -> tuple[NamedAxis, ...]:
+    """The axes of the lanes in which the oracle runs jaxprs."""
+    return _local.axes
+
+
 def lane_sizes() -> tuple[int, ...]:
     """The sizes of the lanes' axes: the last ones of each operand and result of a run."""
     return tuple(axis.size for axis in _local.axes)

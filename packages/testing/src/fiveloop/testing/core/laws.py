@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -93,8 +93,7 @@ def random_tangents(s: Sample, rng: np.random.Generator) -> list[Argument]:
 
 def check_law_jvp(s: Sample, seed: int = 0) -> None:
     """Tangents agree with difference quotients, and values stay what they were."""
-    tangents = random_tangents(s, np.random.default_rng(seed))
-    outs, dots = run_jvp(s, tangents)
+    tangents, outs, dots = random_jvp(s, seed)
     assert_all_close(outs, s.run(), "jvp: value")
     for step, loose in STEPS:
         want = quotients(s, tangents, step)
@@ -119,6 +118,19 @@ def run_jvp(s: Sample, tangents: Sequence[Argument]) -> tuple[list[HostArray], l
     typecheck(jaxpr_jvp)
     results = run_purely(jaxpr_jvp, [*s.args, *tangents])
     return _in_halves(s, results, len(s.jaxpr.outvars), sum(out_nonzero))
+
+
+Jvp: TypeAlias = "tuple[list[Argument], list[HostArray], list[HostArray]]"
+
+
+def random_jvp(s: Sample, seed: int) -> Jvp:
+    """Random tangents, and the values and tangents of the results along them: one run for all laws."""
+
+    def run() -> Jvp:
+        tangents = random_tangents(s, np.random.default_rng(seed))
+        return tangents, *run_jvp(s, tangents)
+
+    return s.remember(("jvp", seed), run)
 
 
 def _in_halves(
@@ -149,8 +161,7 @@ def quotients(s: Sample, tangents: Sequence[Argument], step: float) -> list[Host
 
 def check_law_linearize(s: Sample, seed: int = 0) -> None:
     """The known and the linear half together are the jvp."""
-    tangents = random_tangents(s, np.random.default_rng(seed))
-    outs, dots = run_jvp(s, tangents)
+    tangents, outs, dots = random_jvp(s, seed)
     for plan in PLANS:
         got_outs, got_dots = run_linearized(s, tangents, plan)
         assert_all_close(got_outs, outs, "linearize: value")
@@ -186,9 +197,8 @@ def run_linearized(
 
 def check_law_transpose(s: Sample, seed: int = 0) -> None:
     """Inner products agree: of cotangents with J times tangents, of J^T times cotangents with tangents."""
-    rng = np.random.default_rng(seed)
-    tangents = random_tangents(s, rng)
-    _, dots = run_jvp(s, tangents)
+    tangents, _, dots = random_jvp(s, seed)
+    rng = np.random.default_rng(seed + 1)
     weights = [contents(random_like(d, rng)) for d in dots]
     back = run_vjp(s, weights)
     forward = sum(_inner(w, d) for w, d in zip(weights, dots, strict=True))
@@ -425,6 +435,7 @@ __all__ = [
     "check_law_transpose",
     "check_law_type",
     "quotients",
+    "random_jvp",
     "random_tangents",
     "run_compiled",
     "run_jvp",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ _Array = np.ndarray[Any, Any]
 _Function = Callable[..., Any]
 
 
+@cache
 def _narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("float16", "bfloat16")
 

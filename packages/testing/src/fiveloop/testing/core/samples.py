@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from fiveloop.core.ir.avals import Aval
 from fiveloop.core.ir.jaxpr import Jaxpr
 from fiveloop.core.pytree import tree_flatten, tree_leaves, tree_unflatten
 from fiveloop.core.trace.stage import stage
+from fiveloop.testing.core.lanes import lane_axes
 from fiveloop.testing.core.oracle import Cell, run_jaxpr
 
+R = TypeVar("R")
 HostArray = np.ndarray[Any, Any]
 Argument = HostArray | Cell
 
@@ -25,10 +27,19 @@ class Sample:
 
     jaxpr: Jaxpr
     args: tuple[Argument, ...]
+    _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def run(self) -> list[HostArray]:
-        """The results by the oracle, then the final contents of the Cells among the arguments."""
-        return run_purely(self.jaxpr, self.args)
+        """The results by the oracle, then the final contents of the Cells among the arguments; computed once."""
+        return list(self.remember("run", lambda: run_purely(self.jaxpr, self.args)))
+
+    def remember(self, key: Hashable, make: Callable[[], R]) -> R:
+        """What several laws compare with, made once for a key and the lanes."""
+        found = self._made.get((key, lane_axes()))
+        if found is None:
+            found = self._made[key, lane_axes()] = make()
+        made: R = found
+        return made
 
 
 def sample(fun: Callable[..., Any], *args: Any) -> Sample:

@@ -1,8 +1,8 @@
-"""References of the primitives on Refs: a Ref is a Cell, and an index is followed element by element."""
+"""References of the primitives on Refs: a Ref is a Cell, and an index is followed axis by axis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,14 @@ import numpy as np
 from fiveloop.core.extend import NoParams
 from fiveloop.core.ir.indexer import Indexer
 from fiveloop.testing.core.oracle import Cell, OracleError, define_reference
-from fiveloop.testing.core.reference_index import COMBINE, dynamic_axes, places
+from fiveloop.testing.core.reference_index import Places, dynamic_axes, places, put, taken
 from fiveloop.testing.core.reference_running import cipher
 
 _Array = np.ndarray[Any, Any]
 
 
-def _places(
-    indexer: Indexer, index: Sequence[_Array], shape: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """For each element of what an index of a Ref selects: where it stands in the result, and where in the Ref."""
+def _places(indexer: Indexer, index: Sequence[_Array], shape: Sequence[int]) -> Places:
+    """Where each element that an index of a Ref selects stands in the Ref."""
     sizes = [shape[k] for k in dynamic_axes(indexer)]
     pairs = [(np.asarray(i).astype(np.int64), n) for i, n in zip(index, sizes, strict=True)]
     return places(indexer, [np.where(i < 0, i + n, i) for i, n in pairs], shape)
@@ -34,35 +32,31 @@ def _live(ref: Any) -> Cell:
 def _get(values: Sequence[Any], p: Any) -> list[Any]:
     ref, *index = values
     array = _live(ref).array
-    out = np.zeros(p.indexer.result_shape, array.dtype)
-    for place, source in _places(p.indexer, index, array.shape):
-        out[place] = array[source]
-    return [out]
+    return [taken(array, _places(p.indexer, index, array.shape))]
 
 
 def _swap(values: Sequence[Any], p: Any) -> list[Any]:
     ref, new, *index = values
     old = _get([ref, *index], p)
-    array = _live(ref).array
-    for place, target in _places(p.indexer, index, array.shape):
-        array[target] = new[place]
+    _combine(ref, new, index, p.indexer, "set")
     return old if p.returns_old else []
 
 
 def _addupdate(values: Sequence[Any], p: Any) -> list[Any]:
     ref, share, *index = values
-    array = _live(ref).array
-    for place, target in _places(p.indexer, index, array.shape):
-        array[target] += share[place]
+    _combine(ref, share, index, p.indexer, "add")
     return []
 
 
 def _accumulate(values: Sequence[Any], p: Any) -> list[Any]:
     ref, share, *index = values
-    array = _live(ref).array
-    for place, target in _places(p.indexer, index, array.shape):
-        array[target] = COMBINE[p.monoid](array[target], share[place])
+    _combine(ref, share, index, p.indexer, p.monoid)
     return []
+
+
+def _combine(ref: Any, new: _Array, index: Sequence[_Array], indexer: Indexer, kind: str) -> None:
+    array = _live(ref).array
+    array[...] = put(array, new, _places(indexer, index, array.shape), kind)
 
 
 def _freeze(values: Sequence[Any], p: Any) -> list[Any]:
