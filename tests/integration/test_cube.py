@@ -22,7 +22,7 @@ from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import AbstractRef
 from fiveloop.testing.core import cube
-from fiveloop.testing.core.cube import Transform
+from fiveloop.testing.core.cube import FEW, Transform
 from fiveloop.testing.core.laws import (
     check_law_batch,
     check_law_dce,
@@ -132,8 +132,6 @@ def some_discharged(s: Sample, rng: np.random.Generator) -> Sample:
 
 
 TRANSFORMS: dict[str, Transform] = {**cube.TRANSFORMS, "discharge": some_discharged}
-FEW = {"most": 2}
-"""Of choices of inputs and results, which chains vary enough."""
 
 
 def program(name: str) -> Sample:

@@ -35,6 +35,7 @@ assert references.__name__
 Run = Callable[[Any], Any]
 
 
+@pytest.mark.oracle
 @settings(max_examples=8)
 @given(programs(with_checkpoints(LOOP_KINDS), refs=True))
 def test_random_programs(program: Program) -> None:
@@ -105,6 +106,7 @@ def nested(*names: str) -> Sample:
     return Sample(stage_closed(fun, avals), (Cell(held[0]), Cell(held[1]), np.asarray(0.7)))
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("inner", WITHIN)
 @pytest.mark.parametrize("outer", WITHIN)
 def test_two_deep(outer: str, inner: str) -> None:

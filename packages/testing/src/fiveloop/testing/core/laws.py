@@ -403,13 +403,16 @@ FORWARD_LAWS = (check_law_type, check_law_jvp, check_law_linearize, check_law_tr
 ALL_LAWS = (*FORWARD_LAWS, check_law_batch, check_law_split, check_law_dce)
 
 
-def check_laws(s: Sample, seed: int = 0, *, quotients: bool = True) -> None:
-    """All laws that need no compiler; without `quotients` the derivative is not what differences say."""
+def check_laws(s: Sample, seed: int = 0, *, quotients: bool = True, **choices: int) -> None:
+    """All laws that need no compiler; without `quotients` the derivative is not what differences say.
+
+    At `most` so many choices are made of inputs and results.
+    """
     check_law_type(s)
     check_law_cost(s)
-    check_law_dce(s, seed)
-    check_law_split(s, seed)
-    check_law_batch(s, seed=seed)
+    check_law_dce(s, seed, **choices)
+    check_law_split(s, seed, **choices)
+    check_law_batch(s, seed=seed, **choices)
     if any(float_inputs(s)):
         if quotients:
             check_law_jvp(s, seed)

@@ -105,10 +105,11 @@ def _coordinate(
         case At():
             assert operand is not None
             return _fitting(operand[lanes], size, 1, indexer.drops)
-    extent, start = (entry.size - 1) * abs(entry.stride) + 1, entry.start
-    if operand is not None:
-        start = _fitting(operand[lanes], size, extent, indexer.drops)
-    return start + where["span", axis] * entry.stride
+    steps = where["span", axis] * entry.stride
+    if operand is None:
+        return entry.start + steps
+    extent = (entry.size - 1) * abs(entry.stride) + 1
+    return _fitting(operand[lanes], size, extent, indexer.drops) + steps
 
 
 def _fitting(i: _Array, size: int, extent: int, drops: bool) -> _Array:
