@@ -12,7 +12,7 @@ import fiveloop.numpy as fnp
 import fiveloop.state as st
 from fiveloop.core import custom_vjp, disable_jit, grad, jit, jvp, value_and_grad, vmap
 from fiveloop.core.ir.source import function_source
-from fiveloop.loops import cond, explain, for_loop, fori_loop, scan
+from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import debug_callback
 from fiveloop.testing.core.gradcheck import check_grads
@@ -332,3 +332,35 @@ def test_a_loop_over_a_flag_that_may_be_set_before_it(flag: bool, unroll: int) -
     got = jit(run)(np.bool_(flag), np.zeros(5, np.float32))
     want = [0, 0, 0, 0, 0] if flag else [1, 1, 1, 0, 0]
     np.testing.assert_array_equal(np.asarray(got), want)
+
+
+@pytest.mark.parametrize("as_python", [False, True])
+def test_a_condition_must_not_write(as_python: bool) -> None:
+    asked = st.new_ref(np.zeros((), np.int32))
+
+    def until(carry: Any) -> Any:
+        asked[...] += 1
+        return carry > 3
+
+    def goes_on(val: Any) -> Any:
+        asked[...] += 1
+        return val < 3
+
+    with disable_jit(as_python):
+        with pytest.raises(
+            TypeError, match=r"scan: until must only read Refs, .*; write in f, and"
+        ):
+            scan(lambda x, _: (x + 1, None), 0, length=10, until=until)
+        with pytest.raises(TypeError, match=r"cond_fun must only read Refs, .*; write in body_fun"):
+            while_loop(goes_on, lambda x: x + 1, 0)
+
+
+@pytest.mark.parametrize("as_python", [False, True])
+def test_a_condition_may_write_to_a_ref_of_its_own(as_python: bool) -> None:
+    def until(carry: Any) -> Any:
+        scratch = st.new_ref(carry)
+        scratch[...] += 1
+        return scratch[...] > 3
+
+    with disable_jit(as_python):
+        assert scan(lambda x, _: (x + 1, None), 0, length=10, until=until)[0] == 3

@@ -102,6 +102,26 @@ def test_explain_tells_of_the_schedule() -> None:
     assert "no step runs more than once again if there are at most 6, twice for 21" in text
 
 
+def test_explain_names_what_the_turns_hold_and_how_many_there_are() -> None:
+    """By what the user called the states, and where the number of steps is a constant, that."""
+    counted = grad(lambda x: scan(lambda c, _: (fnp.sin(c), None), x, length=50, checkpoints=4)[0])
+    (known,) = explain(counted, X).loops
+    assert known.steps == 50 and not known.may_end
+    assert [o.name for o in known.operands] == [
+        "steps left",
+        "slot",
+        "its step",
+        "repeats",
+        "reach",
+        "saved carry",
+        "problems that wait",
+        "tangent of carry",
+    ]
+    open_ended = explain(lambda x: grad(waves)(x, 9, 5), X).loops
+    assert all(loop.steps is None and loop.may_end for loop in open_ended)
+    assert not any("operand" in o.name for loop in open_ended for o in loop.operands)
+
+
 def test_explain_tells_how_many_steps_run_again_if_that_is_known() -> None:
     text = str(
         explain(grad(lambda x: scan(lambda c, _: (c * x, None), x, length=50, checkpoints=4)[0]), X)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,6 @@ def check_pair(what: str, f: object, out: object) -> None:
     raise TypeError(
         f"{what}: the function must return a pair (carry, y), but `{ir.function_source(f)}` returns {given}"
     )
-
-
-def has_ended(what: str, until: Callable[[Any], Any], carry: Any) -> Value:
-    """Whether a carry ends the loop, a bool scalar: what the user's condition says of it."""
-    return common.condition(f"{what}: until", "(carry)", until, carry)
 
 
 def changed_structure(

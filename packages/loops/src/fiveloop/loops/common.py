@@ -237,8 +237,11 @@ def wrong_type(expected: str, given: Any) -> TypeError:
 
 
 def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:
-    """What a function of the user says of a value, which must be a bool scalar."""
-    out = call_user(what, takes, fun, x)
+    """What a function of the user says of a value, which must be a bool scalar; it must not write to a Ref."""
+    with trace.noting() as notes:
+        out = call_user(what, takes, fun, x)
+    for ref in notes.written_outside:
+        raise _writes(what, fun, ref.aval, None)
     try:
         value = arrays.as_value(out, "the condition's result")
     except TypeError:
@@ -250,6 +253,34 @@ def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value
             "(`x > 0`), or reduce with `all` or `any`"
         )
     return value
+
+
+def staged_condition(
+    what: str, takes: str, fun: Callable[[Any], Any], tree: TreeDef, avals: ir.Avals
+) -> trace.Staged:
+    """The same of the leaves of a value, traced."""
+
+    def run(*leaves: Value) -> list[Value]:
+        return [condition(what, takes, fun, pytree.tree_unflatten(tree, leaves))]
+
+    staged = trace.stage(run, avals, function_name(fun), fun)
+    changed = ir.mutated_positions(staged.jaxpr.effects)
+    if changed:
+        ref = staged.jaxpr.invars[min(changed)]
+        write = next(eqn for eqn in staged.jaxpr.eqns if ref in ir.changed_refs(eqn))
+        raise _writes(what, fun, ref.aval, write.source)
+    return staged
+
+
+def _writes(what: str, fun: object, aval: ir.Aval, source: ir.Source | None) -> TypeError:
+    """The error for a condition that writes: it decides whether there is a step, and changes nothing."""
+    where = "" if source is None else f" at {source}"
+    condition = what.rpartition(" ")[2]
+    step = "body_fun" if condition == "cond_fun" else "f"
+    return TypeError(
+        f"{what} must only read Refs, but `{ir.function_source(fun)}` writes to one of type {aval}{where}; write in "
+        f"{step}, and let {condition} read what it has written"
+    )
 
 
 @dataclass(frozen=True)

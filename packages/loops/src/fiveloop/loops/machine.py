@@ -19,6 +19,7 @@ from fiveloop.core.backend import lazy
 from fiveloop.loops import leaf
 from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.common import with_inputs
+from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
@@ -56,12 +57,14 @@ class _Machine:
     def run(self, n: Value, *values: Value) -> list[Value]:
         """The final states that are wanted; those of the way forward from a loop of its own."""
         num = self.p.num_operands - 1
+        _named(values, self.p.names)
         consts, forward, backward = self.p.parts(values[:num])
         binders = self.p.forward.invars[1 : 1 + self.p.num_consts]
         held = [
             api.new_ref(x) if isinstance(v.aval, AbstractRef) else x
             for v, x in zip(binders, consts, strict=True)
         ]
+        _named(held, self.p.names)
         return [
             *self._ahead(n, held, forward),
             *self._back(n, held, forward, backward, values[num:]),
@@ -89,7 +92,9 @@ class _Machine:
         """The final states of the way back."""
         if not backward:
             return []
+        _, ahead_names, back_names = self.p.parts(self.p.names)
         states = [api.new_ref(x) for x in backward]
+        _named(states, back_names)
         # The forward states are dropped after a step back: what it writes there is of no use.
         ends = self.p.backward.invars[-len(backward) :]
         back = self.p.backward.remember("back alone", lambda: needed_body(self.p.backward, ends))
@@ -98,7 +103,7 @@ class _Machine:
         tapes = (n + (steps - 1)) // steps
         # What was saved on the way forward was saved between steps, not between tapes.
         usable = all(self.p.cached) and taped is None
-        saved = _Saved(tapes, self.p.num_slots, forward, cache if usable else ())
+        saved = _Saved(tapes, self.p.num_slots, forward, cache if usable else (), ahead_names)
 
         def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             left, *problem = carry
@@ -125,7 +130,12 @@ class _Saved:
     """
 
     def __init__(
-        self, n: Value, size: int, states: Sequence[Value], cache: Sequence[Value]
+        self,
+        n: Value,
+        size: int,
+        states: Sequence[Value],
+        cache: Sequence[Value],
+        names: Sequence[str],
     ) -> None:
         self.size = size
         self.rows = api.empty_ref((size + 1, 3), np.int64)
@@ -133,10 +143,12 @@ class _Saved:
         stored = binomial.Stored(*(cache[:2] if cache else (_ONE, _ONE)))
         self.stored, self.count = self.schedule.replayed(stored, n, _loop)
         if cache:
+            _named(self.stored, ["stride of what is saved", "next to be saved"])
             self.slots = [api.new_ref(x) for x in cache[2:]]
         else:
             self.slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in states]
             self.put(_ZERO, states)
+        _named([self.rows, *self.slots], ["problems that wait", *[f"saved {x}" for x in names]])
         _loop(lambda j: j < self.count, partial(self._wait, n), _ZERO)
 
     def _wait(self, n: Value, j: Value) -> Value:
@@ -194,6 +206,13 @@ class _Saved:
         """The problem that waits at a saved state."""
         row = self.rows[slot]
         return [slot, *[prims.reshape(row[k : k + 1], ()) for k in range(3)]]
+
+
+def _named(values: Sequence[Integer], names: Sequence[str]) -> None:
+    """Name values and Refs of the machine, as `explain` calls them."""
+    for x, name in zip(values, names, strict=False):
+        assert isinstance(x, trace.StageTracer), "unreachable: the machine is traced"
+        x.binder.hint = name
 
 
 def _chosen(pred: Value, yes: Sequence[Integer], no: Sequence[Integer]) -> list[Value]:
@@ -291,8 +310,10 @@ def _until(p: WhileParams) -> WhileParams:
         return [more & transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])[0]]
 
     avals = p.cond.in_avals
+    body = with_inputs(p.body, [COUNT], num)
+    name_inputs(body.invars[num:], ["next to be saved"])
     cond = trace.stage_closed(holds, [*avals[:num], COUNT, *avals[num:]], p.cond.name)
-    return replace(p, cond=cond, body=with_inputs(p.body, [COUNT], num), num_consts=num + 1)
+    return replace(p, cond=cond, body=body, num_consts=num + 1)
 
 
 def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
@@ -323,20 +344,31 @@ def _told(eqn: ir.Eqn, p: ReplayParams, replay: ir.Eqn) -> ir.Eqn:
         f"for {most[1]}, three times for {most[2]}, and each once more for its way back{_times_in_all(p, replay)}"
     )
     called = replace(p.record.called, name=p.record.called.name or p.forward.name)
-    record = replace(p.record, called=called)
+    record = replace(p.record, called=called, steps=_constant_steps(replay))
     record = record.with_decisions([Decision("replay", "", True, text, replay.source)])
+    carry = parts(eqn.params, eqn.params.body.invars)[1]
+    name_inputs(carry, _TURN)
     return eqn.replace(params=replace(eqn.params, record=record), source=replay.source)
+
+
+_TURN = ("steps left", "slot", "its step", "repeats", "reach")
+"""The carried values of the turns: the steps whose way back is to come, and the problem at hand."""
 
 
 def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:
     """How many steps are run again, if it is known how many there are, and each goes back alone."""
-    count = replay.invars[0]
-    if not isinstance(count, ir.Literal) or any(p.cached) or leaf.leaf_of(p) is not None:
+    steps = _constant_steps(replay)
+    if steps is None or any(p.cached) or leaf.leaf_of(p) is not None:
         return ""
-    steps = int(count.value.host)  # type: ignore[attr-defined]  # a scalar has its number
     return (
         f"; of these {steps:,} steps {binomial.advances(steps, p.num_slots):,} are run again in all"
     )
+
+
+def _constant_steps(replay: ir.Eqn) -> int | None:
+    """The number of steps, if it is known while tracing."""
+    count = replay.invars[0]
+    return int(count.value.host) if isinstance(count, ir.Literal) else None  # type: ignore[attr-defined]  # a scalar has its number
 
 
 def _bytes_of_state(p: ReplayParams) -> ir.Dim:

@@ -67,8 +67,9 @@ class Saved:
 class Record:
     """What is known of a loop besides what it computes.
 
-    `called` is what the user has written for it, `role` the part of a derivative that the loop is. The planning steps
-    add to the record only if it `tells`.
+    `called` is what the user has written for it, `role` the part of a derivative that the loop is, `steps` how many it
+    takes, if a `while` stands for a loop that has a number of steps. The planning steps add to the record only if
+    it `tells`.
     """
 
     called: Called = FOR_LOOP
@@ -77,6 +78,7 @@ class Record:
     decisions: tuple[Decision, ...] = ()
     operands: tuple[Operand, ...] = ()
     saved: tuple[Saved, ...] = ()
+    steps: int | None = None
 
     @property
     def is_branch(self) -> bool:

@@ -135,6 +135,7 @@ class EagerRef(Ref):
         self._frozen_at: ir.Source | str | None = None
         self._note = None
         self.turn = arrays.Turn()
+        trace.note_made(self)
 
     @property
     def aval(self) -> ir.Aval:
@@ -190,6 +191,7 @@ class EagerRef(Ref):
         """Replace what the Ref holds."""
         if self._frozen_at is not None:
             raise errors.frozen(self._aval, self._frozen_at)
+        trace.note_written(self)
         _set_array(self, arrays.to_array(new))
         _set_is_shared(self, shared)
         if self._note is not None:

@@ -5,7 +5,7 @@ from .boundary import boundary, guarded, hide_frames
 from .fused import fused, is_fused
 from .leaks import leak_checked
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
-from .replay import made_once, note_change
+from .replay import made_once, note_change, note_made, note_written, noting
 from .same_function import traced_once
 from .modes import Setting
 from .stage import StageTrace, StageTracer, Staged, captured_by, stage, stage_closed

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from fiveloop.core.arrays.array import Value
 from fiveloop.core.backend import lazy
 
 R = TypeVar("R")
@@ -26,11 +27,19 @@ class Changed(Protocol):
 
 
 class Notes:
-    """What one run has done: values that it changed, and by their places, calls of Python with what they gave."""
+    """What one run has done: mutable values that it made and wrote; by their places, calls of Python with results."""
 
     def __init__(self) -> None:
+        self.made: list[Value] = []
+        self.written: list[Value] = []
         self.changes: list[Changed] = []
         self.calls: dict[Hashable, list[tuple[bytes, Any]]] = defaultdict(list)
+
+    @property
+    def written_outside(self) -> list[Value]:
+        """The mutable values that it wrote and did not make."""
+        made = {id(x) for x in self.made}
+        return [x for x in self.written if id(x) not in made]
 
     def restore(self) -> None:
         """Undo the changes, the last one first."""
@@ -74,6 +83,18 @@ def replaying(notes: Notes) -> Iterator[None]:
     finally:
         with _lock:
             _replayed.remove(notes)
+
+
+def note_made(x: Value) -> None:
+    """Tell that a mutable value is made."""
+    if _changing.notes is not None:
+        _changing.notes.made.append(x)
+
+
+def note_written(x: Value) -> None:
+    """Tell that a mutable value has new contents."""
+    if _changing.notes is not None:
+        _changing.notes.written.append(x)
 
 
 def note_change(make: Callable[[], Changed]) -> None:

@@ -114,7 +114,8 @@ class StageTrace(tracer.Trace):
         if id(x) not in self._captured:
             if x._note is not None:
                 x._note = x._note.handed_on(x)
-            self._captured[id(x)] = (x, _as_held(x, original), ir.Var(x.aval))
+            hint = x.binder.hint if isinstance(x, StageTracer) else ""
+            self._captured[id(x)] = (x, _as_held(x, original), ir.Var(x.aval, hint))
         return self._captured[id(x)][2]
 
     def _stand_in(self, x: Value) -> Value:

@@ -15,7 +15,7 @@ from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import common, record
 from fiveloop.loops.analysis.early_end import until_set
-from fiveloop.loops.carry import changed_structure, changed_types, check_pair, has_ended, is_pair
+from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
 from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
@@ -344,8 +344,14 @@ class _Step:
         common.check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
         until = self.how.until
-        end = [] if until is None else [has_ended(self.what, until, out_carry)]
+        end = [] if until is None else self._end(until, carry_leaves)
         return [*kept, *y_leaves, *end]
+
+    def _end(self, until: Callable[[Any], Any], carry: ad.Values) -> list[Value]:
+        """Whether a carry ends the loop."""
+        what, avals = f"{self.what}: until", [x.aval for x in carry]
+        test = common.staged_condition(what, "(carry)", until, self.carry_tree, avals)
+        return transforms.eval_jaxpr(test.jaxpr, [*test.captured, *carry])
 
 
 def _weak_as(x: Value, aval: ir.Aval) -> Value:

@@ -8,8 +8,8 @@ import numpy as np
 
 from fiveloop.core import Value, ad, arrays, prims, pytree, transforms
 from fiveloop.core.api.flatten import as_result, flatten_values
-from fiveloop.loops.carry import check_pair, counters, has_ended, next_carry
-from fiveloop.loops.common import check_values, strong
+from fiveloop.loops.carry import check_pair, counters, next_carry
+from fiveloop.loops.common import check_values, condition, strong
 from fiveloop.loops.options import Scan
 from fiveloop.loops.progress.bars import shown
 
@@ -31,7 +31,9 @@ def scan_as_python(asked: Scan) -> tuple[Any, ...]:
             check_values(f"{what}: y", out[1], ys)
             rows.append(ys)
             step_done()
-            if how.until is not None and has_ended(what, how.until, out[0]):
+            if how.until is not None and bool(
+                condition(f"{what}: until", "(carry)", how.until, out[0])
+            ):
                 break
     taken = len(rows)
     empty = [[transforms.zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)

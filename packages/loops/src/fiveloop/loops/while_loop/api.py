@@ -218,7 +218,14 @@ def _plan(
     written: Written,
 ) -> _Plan:
     body, avals = body_fun.trace(given)
-    closures = common.share_captured([_trace_condition(cond_fun, body_fun.tree, avals), body])
+    closures = common.share_captured(
+        [
+            common.staged_condition(
+                "while_loop: cond_fun", "(val)", cond_fun, body_fun.tree, avals
+            ),
+            body,
+        ]
+    )
     cond_jaxpr, body_jaxpr = closures.jaxprs
     body_jaxpr = common.with_results(body_jaxpr, avals)
     loop = counter = None
@@ -335,30 +342,3 @@ def _grown(given: ir.Aval, out: ir.Aval) -> ir.Aval | None:
         return None
     found = common.joined(given, out)
     return given if found is None or found.strong() is given.strong() else found
-
-
-def _trace_condition(fun: Callable[[Any], Any], tree: TreeDef, avals: ir.Avals) -> Staged:
-    def run(*leaves: Value) -> list[Value]:
-        return [
-            common.condition(
-                "while_loop: cond_fun", "(val)", fun, pytree.tree_unflatten(tree, leaves)
-            )
-        ]
-
-    staged = trace.stage(run, avals, flatten.function_name(fun), fun)
-    _refuse_writes(fun, staged.jaxpr)
-    return staged
-
-
-def _refuse_writes(fun: Callable[[Any], Any], cond: Jaxpr) -> None:
-    """A condition decides whether there is a step; what a step changes, its body changes."""
-    changed = ir.mutated_positions(cond.effects)
-    if not changed:
-        return
-    ref = cond.invars[min(changed)]
-    write = next(eqn for eqn in cond.eqns if ref in ir.changed_refs(eqn))
-    where = "" if write.source is None else f" at {write.source}"
-    raise TypeError(
-        f"while_loop: cond_fun must only read Refs, but `{ir.function_source(fun)}` writes to one of type "
-        f"{ref.aval}{where}; write in body_fun, and let cond_fun read what it has written"
-    )
