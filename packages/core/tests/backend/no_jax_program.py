@@ -56,18 +56,13 @@ def main() -> None:
         outs = executable.execute(leaves)
         return call.wrap_outputs(tree, outs), call.make_fast(executable, len(leaves), tree)
 
-    def eager(*bufs: Any) -> tuple[Any, call.Fast]:
-        executable = program(1)
-        return executable.execute(bufs)[0], call.make_eager_fast(executable, 1)
-
     x = client.put(np.ones(3, np.float32), Aval((3,), np.dtype("f4")))
     executable = program(1)
     client.load_executable(executable.serialize(), executable.out_avals).execute([x])
     executable.memory_analysis(), executable.cost_analysis(), executable.optimized_text()
-    add = call.eager_function("add", eager)
     fast, by_dict = call.fast_function("f", miss, miss), call.DictCall(miss)
     for _ in range(3):
-        assert client.to_numpy(add(x))[0] == 2
+        assert client.to_numpy(executable.run([x])[0])[0] == 2
         for function in (fast, by_dict):
             tree = function({"x": box(x), "y": [box(x), None]})
             assert client.to_numpy(tree["y"][0]._a)[0] == 2

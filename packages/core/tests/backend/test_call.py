@@ -266,25 +266,6 @@ def test_a_callable_is_given_another_target() -> None:
     assert (f(1, 2), f.name) == (1, "f")
 
 
-def test_eager_functions_take_buffers_and_give_buffers() -> None:
-    asked = 0
-
-    def miss(*bufs: Buffer) -> tuple[Any, Fast]:
-        nonlocal asked
-        asked += 1
-        executable = adding([tuple(buf.aval.shape) for buf in bufs], 1.0)
-        outs = executable.execute(bufs)
-        fast = call.make_eager_fast(executable, len(bufs))
-        return (outs[0] if len(outs) == 1 else outs), fast
-
-    f = call.eager_function("add", miss)
-    for _ in range(3):
-        assert float(client.to_numpy(f(array(1)._a))) == 2
-        two, three = f(array(1)._a, array([2])._a)
-        assert (float(client.to_numpy(two)), client.to_numpy(three).tolist()) == (2, [3])
-    assert asked == 2
-
-
 def test_flags_for_dropped_arguments_are_counted() -> None:
     with pytest.raises(ValueError, match="kept: expected 1 flags, got 2"):
         call.make_fast(adding([()], 0.0), 1, LEAF, kept=[True, True])

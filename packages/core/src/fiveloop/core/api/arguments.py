@@ -14,7 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fiveloop.core import arrays, ir, pytree, trace, util
+from fiveloop.core import arrays, ir, trace, util
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.flatten import (
     Naming,
@@ -282,10 +282,9 @@ class Differentiation:
 
         naming = flatten.argument_naming(self.what, self.fun, wanted)
         values, tree = flatten.flatten_values((chosen, {}), naming)
-        paths = pytree.tree_flatten_with_path(chosen)[0]
-        for (path, _), x in zip(paths, values, strict=True):
-            name = flatten.argument_name(self.fun, wanted[path[0].idx])
-            self._check(f"{self.of}: argument {name}{pytree.keystr(path[1:])}", x.aval)
+        name = flatten.leaf_naming((chosen, {}), naming)
+        for k, x in enumerate(values):
+            self._check(x.aval, name, k)
         mutable = flatten.check_places((args, kwargs), flatten.argument_naming(self.what, self.fun))
         flat, contents = flat_function.lending(of_chosen, tree, values, self.has_aux, self.fun)
         return Differentiated(contents, tree, flat)
@@ -317,20 +316,20 @@ class Differentiation:
             )
         return wanted
 
-    def _check(self, name: str, aval: ir.Aval) -> None:
+    def _check(self, aval: ir.Aval, name: Callable[[int], str], k: int) -> None:
         if self.holomorphic and aval.dtype.kind != "c":
             raise TypeError(
-                f"{name} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "
+                f"{name(k)} must be complex for a holomorphic derivative, got {aval}; convert it first, or leave "
                 f"holomorphic out"
             )
         if not aval.differentiable and not self.allow_int:
             raise TypeError(
-                f"{name} must be floating to be differentiated, got {aval}; convert it first, or leave it out of "
+                f"{name(k)} must be floating to be differentiated, got {aval}; convert it first, or leave it out of "
                 f"argnums"
             )
         if self.real and not self.holomorphic and aval.dtype.kind == "c":
             raise TypeError(
-                f"{name} must be real, got {aval}; say holomorphic=True if the function is, or use `jvp`"
+                f"{name(k)} must be real, got {aval}; say holomorphic=True if the function is, or use `jvp`"
             )
 
 

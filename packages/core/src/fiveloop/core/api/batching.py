@@ -49,9 +49,10 @@ def vmap(
             )
         spec = _axes_of_leaves(fun, "in_axes", axes, args)
         spec += [0] * (len(values) - len(spec))
-        names = [called(path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
-        dims = [_canonical(d, x.aval, name) for d, x, name in zip(spec, values, names, strict=True)]
-        size = _batch_size(fun, values, dims, names, axis_size)
+        name = flatten.leaf_naming((args, kwargs), called)
+        pairs = zip(spec, values, strict=True)
+        dims = [_canonical(d, x.aval, name, k) for k, (d, x) in enumerate(pairs)]
+        size = _batch_size(fun, values, dims, name, axis_size)
         flatten.check_mutable((args, kwargs), values, called)
         borrowed = {
             k: (x, flatten.stand_in(x[...], x.aval))
@@ -101,13 +102,15 @@ def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any) -> list[Any]:
         ) from None
 
 
-def _canonical(dim: Any, aval: ir.Aval, name: str) -> int | None:
+def _canonical(dim: Any, aval: ir.Aval, name: Callable[[int], str], k: int) -> int | None:
     if dim is None:
         return None
     if not isinstance(dim, int) or isinstance(dim, bool):
-        raise TypeError(f"{name}: in_axes must hold ints and None, got {dim!r}")
+        raise TypeError(f"{name(k)}: in_axes must hold ints and None, got {dim!r}")
     if not -aval.ndim <= dim < aval.ndim:
-        raise ValueError(f"{name}: in_axes says that its axis {dim} is the batch, but it is {aval}")
+        raise ValueError(
+            f"{name(k)}: in_axes says that its axis {dim} is the batch, but it is {aval}"
+        )
     return dim % aval.ndim
 
 
@@ -115,26 +118,26 @@ def _batch_size(
     fun: object,
     values: list[Value],
     dims: list[int | None],
-    names: list[str],
+    name: Callable[[int], str],
     axis_size: int | None,
 ) -> int:
-    short = [name.split(": ", 1)[1] for name in names]
-    sizes = {
-        name: x.shape[d] for x, d, name in zip(values, dims, short, strict=True) if d is not None
-    }
-    if axis_size is not None:
-        sizes["axis_size"] = axis_size
-    if not sizes:
+    pairs = enumerate(zip(values, dims, strict=True))
+    sizes = {k: x.shape[d] for k, (x, d) in pairs if d is not None}
+    found = {*sizes.values()} if axis_size is None else {axis_size, *sizes.values()}
+    if not found:
         raise ValueError(
             f"vmap of {flatten.function_name(fun)}: no argument is batched, so the size of the batch is unknown; give "
             f"axis_size or an in_axes that is not None"
         )
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+    if len(found) > 1:
+        named = {name(k).split(": ", 1)[1]: size for k, size in sizes.items()}
+        if axis_size is not None:
+            named["axis_size"] = axis_size
+        shown = ", ".join(f"{name} has {size}" for name, size in named.items())
         raise ValueError(
             f"vmap of {flatten.function_name(fun)}: expected batches of one size, got: {shown}"
         )
-    return next(iter(sizes.values()))
+    return found.pop()
 
 
 def _check_made(

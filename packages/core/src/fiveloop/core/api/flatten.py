@@ -103,6 +103,11 @@ def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None
     return name
 
 
+def leaf_naming(tree: Any, naming: Naming) -> Callable[[int], str]:
+    """What a leaf is called, by its number; found only when a message asks for it."""
+    return lambda k: naming(pytree.tree_flatten_with_path(tree)[0][k][0])
+
+
 def argument_name(fun: object, k: int) -> str:
     """A positional argument as messages show it: by its name where the signature tells, else by its number."""
     known = parameters(fun)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from .client import AFTER_FORK, AvalLike, Buffer, Executable, default_client, require_alive
 from .native import xla
-from .tree import CALL, LEAF, TREE, TreeDef
+from .tree import CALL, TREE, TreeDef
 
 MANY_LEAVES = 8
 """From this many leaves on, the dictionary path is faster (measured)."""
@@ -154,34 +154,15 @@ def make_fast(
         node: Any = _OutTaking(out_treedef, outs, take)
     else:
         node = out_treedef.unflatten(map(_Out, outs))
-    return _fast(executable, num_leaves, CALL.flatten(node)[1], out_treedef, consts, kept, take)
-
-
-def make_eager_fast(executable: Executable, num_leaves: int) -> Fast:
-    """The fast path of an eager operation: buffers to one buffer, or to a list of several."""
-    count = len(executable.out_avals)
-    tree = LEAF if count == 1 else TREE.flatten([0] * count)[1]
-    return _fast(executable, num_leaves, tree, tree, (), None)
-
-
-def _fast(
-    executable: Executable,
-    num_leaves: int,
-    cpp_tree: TreeDef,
-    out_treedef: TreeDef,
-    consts: Sequence[Buffer],
-    kept: Sequence[bool] | None,
-    take: Take | None = None,
-) -> Fast:
     sharding = default_client().sharding
     num_args = len(consts) + num_leaves
     mask = [True] * num_args if kept is None else list(kept)
     if len(mask) != num_args:
         raise ValueError(f"kept: expected {num_args} flags, got {len(mask)}")
-    num_kept, num_outs = sum(mask), len(executable.out_avals)
+    num_kept, num_outs = sum(mask), len(outs)
     return Fast(
         xla_executable=executable.raw,
-        out_pytree_def=cpp_tree,
+        out_pytree_def=CALL.flatten(node)[1],
         in_shardings=[sharding] * num_kept,
         out_shardings=[sharding] * num_outs,
         out_avals=executable.out_avals,
@@ -215,26 +196,6 @@ def fast_function(
     static_argnames: Sequence[str] = (),
 ) -> FastFunction:
     """The C++ callable over trees of arrays; `fun` is what runs where jax has disabled its jit."""
-    return _pjit(name, fun, miss, static_argnums, static_argnames, CALL)
-
-
-def eager_function(name: str, miss: Miss) -> FastFunction:
-    """The C++ callable over raw buffers, for one primitive with its params."""
-
-    def run(*args: Buffer) -> Any:
-        return miss(*args)[0]
-
-    return _pjit(name, run, miss, (), (), TREE)
-
-
-def _pjit(
-    name: str,
-    fun: Callable[..., Any],
-    miss: Miss,
-    static_argnums: Sequence[int],
-    static_argnames: Sequence[str],
-    registry: Any,
-) -> FastFunction:
     _install_hooks()
     # Entries are shared by equal (fun, key); a serial number keeps functions apart.
     key = ("fiveloop", next(_serial))
@@ -245,7 +206,7 @@ def _pjit(
         list(static_argnums),
         list(static_argnames),
         key,
-        registry,
+        CALL,
         _shard_arg_fallback,
         _CACHE,
     )

@@ -306,6 +306,12 @@ class Executable:
         outs: list[Buffer] = results.consume_with_handlers(self.handlers)
         return outs
 
+    def run(self, args: Sequence[Buffer]) -> list[Buffer]:
+        """Run the program, without asking whether its arguments are there: XLA's error says less."""
+        refuse_if_forked()
+        outs: list[Buffer] = self.raw.execute_sharded(args).consume_with_handlers(self.handlers)
+        return outs
+
     def execute_for(self, args: Sequence[Buffer], use: Callable[[list[Buffer]], object]) -> None:
         """Run the program and hand its results to `use`, also where Ctrl-C comes while it runs: before that goes on."""
         refuse_if_forked()

@@ -43,7 +43,7 @@ def take_now(x: arrays.Array, index: Any) -> Value:
     plan = _plan(x.shape, index)
     if isinstance(plan, _Plan):
         try:
-            return arrays.Array(plan.read(x.buffer, *plan.positions))
+            return arrays.Array(plan.read(x.buffer, *plan.positions)[0])
         except Exception as error:
             explain(error, [x.buffer], "index")
             raise
@@ -99,7 +99,7 @@ def _put(
 ) -> Value:
     write = _writer(plan.indexer, kind, flags, donate)
     try:
-        return arrays.Array(write(x.buffer, written, *plan.positions))
+        return arrays.Array(write(x.buffer, written, *plan.positions)[0])
     except Exception as error:
         explain(error, [x.buffer, written], "update at an index")
         raise
@@ -115,11 +115,10 @@ def _keeps_some(indexer: Indexer, kind: str) -> bool:
 def _put_in_steps(x: arrays.Array, plan: _Plan, written: Buffer, kind: str) -> Value:
     """Read a block, combine, write the block: one program that does it all would copy the array."""
     around, within = around_block(plan.indexer)
-    block = _reader(around)(x.buffer, *plan.positions)
-    new = _writer(within, kind, (False, False), False)(block, written)
-    return arrays.Array(
-        _writer(around, "set", (False, False), True)(x.buffer, new, *plan.positions)
-    )
+    (block,) = _reader(around)(x.buffer, *plan.positions)
+    (new,) = _writer(within, kind, (False, False), False)(block, written)
+    write = _writer(around, "set", (False, False), True)
+    return arrays.Array(write(x.buffer, new, *plan.positions)[0])
 
 
 def swap_now(
@@ -213,7 +212,7 @@ def _reader(indexer: Indexer) -> Any:
     def read(x: Value, *operands: Value) -> list[Value]:
         return [indexing.take(x, indexer, operands)]
 
-    return eager_program("take", lambda avals: trace.stage_closed(read, avals, "take"))
+    return eager_program(lambda avals: trace.stage_closed(read, avals, "take"))
 
 
 @util.remembered(4096)
@@ -225,7 +224,7 @@ def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
         return [out]
 
     return eager_program(
-        "put", lambda avals: trace.stage_closed(write, avals, "put"), donates_first=donate
+        lambda avals: trace.stage_closed(write, avals, "put"), donates_first=donate
     )
 
 

@@ -44,7 +44,7 @@ def size_of(shape: Iterable[Dim]) -> Dim:
 
 def same_shape(x: Sequence[Dim], y: Sequence[Dim]) -> bool:
     """Whether two shapes are known to be equal."""
-    return len(x) == len(y) and all(same_dim(a, b) for a, b in zip(x, y, strict=True))
+    return x is y or (len(x) == len(y) and all(map(same_dim, x, y)))
 
 
 def same_dim(x: Dim, y: Dim) -> bool:
@@ -182,11 +182,14 @@ class ShapedArray(Aval):
 
     def update(self, **changes: Any) -> ShapedArray:
         """The same type with some fields changed."""
-        fields = {
-            name: getattr(self, name)
-            for name in ("shape", "dtype", "weak_type", "memory_kind", "sharding")
+        fields: dict[str, Any] = {
+            "shape": self.shape,
+            "dtype": self.dtype,
+            "weak_type": self.weak_type,
+            "memory_kind": self.memory_kind,
+            "sharding": self.sharding,
         }
-        return ShapedArray(**{**fields, **changes})
+        return ShapedArray(**(fields | changes))
 
     def strong(self) -> ShapedArray:
         return self.update(weak_type=False) if self.weak_type else self

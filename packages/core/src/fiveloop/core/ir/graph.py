@@ -69,7 +69,7 @@ def touched_refs(eqn: Eqn) -> set[Var]:
 
 def must_stay(eqn: Eqn) -> bool:
     """Whether an equation does something besides computing its results."""
-    return any(not effect.droppable for effect in eqn.effects)
+    return bool(eqn.effects) and any(not effect.droppable for effect in eqn.effects)
 
 
 def acts(eqn: Eqn) -> bool:

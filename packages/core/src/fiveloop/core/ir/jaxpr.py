@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
 
@@ -353,15 +353,20 @@ def param_names(params: Any) -> tuple[str, ...]:
     return _field_names(kind)
 
 
-def values_in(params: Any) -> Iterator[Any]:
+def values_in(params: Any) -> list[Any]:
     """What params hold, directly or in tuples."""
-    waiting = [getattr(params, name) for name in param_names(params)]
-    while waiting:
-        value = waiting.pop(0)
-        if type(value) is tuple:
-            waiting[:0] = value
-        else:
-            yield value
+    found: list[Any] = []
+    for name in param_names(params):
+        _add_values(getattr(params, name), found)
+    return found
+
+
+def _add_values(value: Any, found: list[Any]) -> None:
+    if type(value) is tuple:
+        for x in value:
+            _add_values(x, found)
+    else:
+        found.append(value)
 
 
 def with_values(params: P, change: Callable[[Any], Any]) -> P:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from itertools import compress
 from typing import Any
 
@@ -11,7 +12,7 @@ from fiveloop.core import ad
 from fiveloop.core.arrays.array import Array, Value, copied, to_array
 from fiveloop.core.arrays.sharing import Turn, leave, lent, take
 from fiveloop.core.backend import client
-from fiveloop.core.backend.call import eager_function, forget_signatures, make_eager_fast
+from fiveloop.core.backend.call import forget_signatures
 from fiveloop.core.backend.client import CallingExecutable, Executable
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.dataclass import dataclass, field, replace
@@ -115,6 +116,17 @@ class Compiled:
     def needs_python(self) -> bool:
         """Whether more has to be done for a call than to run the executable, and `take` what it gives to effects."""
         return bool(self.writes or self.executable.calls_host)
+
+    def on_buffers(self) -> OnBuffers:
+        """The program as a function of its arguments' buffers, if it writes to none of them."""
+        if all(self.kept) and not self.consts and not self.needs_python and not self.returning:
+            return self.executable.run
+
+        def run(buffers: Sequence[client.Buffer]) -> list[client.Buffer]:
+            outs = self.executable.execute([*self.consts, *compress(buffers, self.kept)])
+            return [x.buffer for x in map(to_array, self.results(outs))]
+
+        return run
 
     def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
         """The program's own results, from all of them, of which effects take theirs."""
@@ -354,15 +366,24 @@ def run_eagerly(prim: Primitive[Any], args: ad.Values, params: Any) -> list[Valu
             lambda: shared_program(_one_equation(prim, avals, params), opens=True),
         )
         return program.run(args)
-    if any(a.aval.accumulates for a in args):
-        return compiled(one_equation(prim, tuple([a.aval for a in args]), params)).run(args)
-    buffers = [to_array(a).buffer for a in args]
+    types: list[Aval] = []
+    buffers: list[client.Buffer] = []
+    for a in args:
+        x = a if type(a) is Array else _on_device(a)
+        if x is None:
+            return compiled(one_equation(prim, tuple([a.aval for a in args]), params)).run(args)
+        types.append(x._a.aval)
+        buffers.append(x._a)
     try:
-        outs = _eager(prim, params)(*buffers)
+        return [*map(Array, _eager(prim, params, tuple(types))(buffers))]
     except Exception as error:
         explain(error, buffers, prim.name)
         raise
-    return [Array(out) for out in outs] if isinstance(outs, list) else [Array(outs)]
+
+
+def _on_device(x: Value) -> Array | None:
+    """A number as an array; None for a Ref."""
+    return None if x.aval.accumulates else to_array(x)
 
 
 def explain(error: Exception, buffers: Sequence[client.Buffer], what: str) -> None:
@@ -374,29 +395,26 @@ def explain(error: Exception, buffers: Sequence[client.Buffer], what: str) -> No
         raise
 
 
+OnBuffers = Callable[[Sequence[client.Buffer]], list[client.Buffer]]
+"""A program from buffers to buffers."""
+
+
 @remembered(4096)
-def _eager(prim: Primitive[Any], params: Any) -> Any:
-    return eager_program(prim.name, lambda avals: one_equation(prim, tuple(avals), params))
+def _eager(prim: Primitive[Any], params: Any, avals: tuple[Aval, ...]) -> OnBuffers:
+    return compiled(one_equation(prim, avals, params)).on_buffers()
 
 
 def eager_program(
-    name: str, jaxpr_of: Callable[[Avals], Jaxpr], *, donates_first: bool = False
-) -> Any:
-    """A callable on buffers, fast from its second call on, that runs the jaxpr of their types.
+    jaxpr_of: Callable[[tuple[Aval, ...]], Jaxpr], *, donates_first: bool = False
+) -> Callable[..., list[client.Buffer]]:
+    """A callable on buffers that runs the jaxpr of their types, compiled once for each.
 
-    It gives one buffer, or a list of several. With `donates_first` results may take the first buffer.
+    With `donates_first` results may take the memory of the first buffer.
     """
 
-    def miss(*buffers: client.Buffer) -> tuple[Any, Any]:
-        donated = (True, *[False] * (len(buffers) - 1)) if donates_first else ()
-        program = compiled(jaxpr_of([b.aval for b in buffers]), Build(donated))
-        outs = program.executable.execute(
-            [*program.consts, *[b for b, k in zip(buffers, program.kept, strict=True) if k]]
-        )
-        if program.returning:
-            return [x.buffer for x in map(to_array, program.results(outs))], None
-        simple = all(program.kept) and not program.consts and not program.needs_python
-        fast = make_eager_fast(program.executable, len(buffers)) if simple else None
-        return (outs[0] if len(outs) == 1 else outs), fast
+    @lru_cache(256)
+    def program(*avals: Aval) -> OnBuffers:
+        donated = (True, *[False] * (len(avals) - 1)) if donates_first else ()
+        return compiled(jaxpr_of(avals), Build(donated)).on_buffers()
 
-    return eager_function(name, miss)
+    return lambda *buffers: program(*[b.aval for b in buffers])(buffers)

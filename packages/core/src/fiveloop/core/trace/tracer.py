@@ -254,14 +254,24 @@ def keep_source() -> Iterator[Callable[[Source | None], None]]:
         current.source = previous
 
 
-@contextmanager
-def use_trace(trace: Trace) -> Iterator[None]:
-    """Interpret operations by `trace` within the block."""
-    previous, current.trace = current.trace, trace
-    try:
-        yield
-    finally:
-        current.trace = previous
+class use_trace:
+    """Interpret operations by `trace` within the block; they come from the line `source`, if it is given.
+
+    A class, as every operation that is differentiated or batched enters such a block.
+    """
+
+    __slots__ = ("_source", "_trace")
+
+    def __init__(self, trace: Trace, source: Source | None = None) -> None:
+        self._trace = trace
+        self._source = source
+
+    def __enter__(self) -> None:
+        self._trace, current.trace = current.trace, self._trace
+        self._source, current.source = current.source, self._source or current.source
+
+    def __exit__(self, *error: object) -> None:
+        current.trace, current.source = self._trace, self._source
 
 
 @contextmanager

@@ -37,20 +37,30 @@ class BatchTracer(Tracer):
     """A value whose axis `dim` is the batch."""
 
     __slots__ = ("_aval", "dim", "value")
+    value: Value
+    dim: int
+    _aval: ir.Aval | None
 
     def __init__(
         self, trace: Trace, value: Value, dim: int, source: ir.Source | str | None = None
     ) -> None:
         super().__init__(trace, source)
-        self.value = value
-        self.dim = dim
-        self._aval: ir.Aval | None = None
+        _set_value(self, value)
+        _set_dim(self, dim)
+        _set_aval(self, None)
 
     @property
     def aval(self) -> ir.Aval:
-        if self._aval is None:
-            self._aval = self.value.aval.unbatched(self.dim)
-        return self._aval
+        known = self._aval
+        if known is None:
+            known = self.value.aval.unbatched(self.dim)
+            _set_aval(self, known)
+        return known
+
+
+_set_value, _set_dim, _set_aval = (
+    arrays.setter(BatchTracer, name) for name in ("value", "dim", "_aval")
+)
 
 
 class BatchTrace(Trace):
@@ -97,17 +107,19 @@ class BatchTrace(Trace):
         given = dims
         if some_same := Same in map(type, dims):
             dims = tuple([d if d is None else int(d) for d in dims])
-        with use_trace(self.parent):
+        shared = not over and dims.count(None) == len(dims)
+        if shared and not self._once_a_lane(prim, values, params):
+            with use_trace(self.parent):
+                return bind(prim, *values, params=params)
+        source = current_source()
+        with use_trace(self.parent, source):
             if over:
                 params = ir.params_with_axes(params, dict.fromkeys(over, self._batch_axis))
-            elif all(d is None for d in dims) and not self._once_a_lane(prim, values, params):
-                return bind(prim, *values, params=params)
             elif self.size == 0 and rules.is_pure(prim):
                 return self._of_no_lanes(prim, values, dims, params)
             outs, out_dims = rules.batch_rules[prim](self.size, values, dims, params)
         if over or some_same:
             out_dims = self._marked(prim, args, given, params, out_dims)
-        source = current_source()
         return [self.wrap(x, d, source) for x, d in zip(outs, out_dims, strict=True)]
 
     def _marked(

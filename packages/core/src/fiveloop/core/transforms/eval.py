@@ -53,7 +53,7 @@ def bind_eqn(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
 
 def happens_once(holder: ir.Eqn | ir.Jaxpr) -> bool:
     """Whether an equation or a jaxpr has an effect that must not happen twice, at any depth."""
-    return any(
+    return bool(holder.effects) and any(
         not isinstance(e, ir.PositionalEffect) and not e.recomputable for e in holder.effects
     )
 

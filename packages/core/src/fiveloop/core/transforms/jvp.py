@@ -83,6 +83,8 @@ class JvpTracer(Tracer):
     """A value with its tangent."""
 
     __slots__ = ("primal", "tangent")
+    primal: Value
+    tangent: ad.Tangent
 
     def __init__(
         self,
@@ -92,8 +94,8 @@ class JvpTracer(Tracer):
         source: ir.Source | str | None = None,
     ) -> None:
         super().__init__(trace, source)
-        self.primal = primal
-        self.tangent = tangent
+        _set_primal(self, primal)
+        _set_tangent(self, tangent)
 
     @property
     def aval(self) -> ir.Aval:
@@ -143,6 +145,9 @@ class JvpTracer(Tracer):
         return self.primal
 
 
+_set_primal, _set_tangent = arrays.setter(JvpTracer, "primal"), arrays.setter(JvpTracer, "tangent")
+
+
 class JvpTrace(Trace):
     """Computes tangents along with values, by the jvp rules, under the parent trace."""
 
@@ -152,11 +157,12 @@ class JvpTrace(Trace):
         primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
         if prim.holds_functions:
             params = params.under(self)
-        with use_trace(self.parent):
-            if not prim.creates_state and all(isinstance(t, ad.Zero) for t in tangents):
+        if not prim.creates_state and all(isinstance(t, ad.Zero) for t in tangents):
+            with use_trace(self.parent):
                 return bind(prim, *primals, params=params)
-            outs, outs_dot = jvp_rules[prim](primals, tangents, params)
         source = current_source()
+        with use_trace(self.parent, source):
+            outs, outs_dot = jvp_rules[prim](primals, tangents, params)
         return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
     def pair(self, x: Value) -> tuple[Value, ad.Tangent]:

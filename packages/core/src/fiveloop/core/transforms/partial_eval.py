@@ -181,6 +181,10 @@ class _Splitter:
             v for v in ir.used_vars(eqn.invars) if v.aval.accumulates and v not in self.inst
         }
 
+    def _uses_lost(self, eqn: ir.Eqn) -> bool:
+        """Whether an equation cannot run again, because it uses Refs that are no longer as they were."""
+        return bool(self.lost) and not self.lost.isdisjoint(self._refs_to_run(eqn))
+
     def _classify(self, eqn: ir.Eqn) -> _Step:
         unknown = [isinstance(a, ir.Var) and a in self.unknown for a in eqn.invars]
         rule = rules.split_rules.find(eqn.primitive)
@@ -223,6 +227,8 @@ class _Splitter:
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
+        if self.kept_out.isdisjoint(eqn.outvars):
+            return
         kept = self.kept_out.intersection(eqn.outvars) - self.unknown
         if kept and self._saves(eqn):
             self.kept |= kept
@@ -241,7 +247,7 @@ class _Splitter:
 
     def _may_repeat(self, eqn: ir.Eqn, cut: rules.EqnSplit, again: Sequence[ir.Eqn]) -> bool:
         """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
-        if not self.lost.isdisjoint(self._refs_to_run(eqn)) or any(map(ir.must_stay, again)):
+        if self._uses_lost(eqn) or any(map(ir.must_stay, again)):
             return False
         made = {v for known in again for v in known.outvars}
         used = {v for e in cut.staged for v in ir.used_vars(e.invars)}
@@ -258,9 +264,7 @@ class _Splitter:
             return True
         if _is_spreading(eqn):
             return True
-        if not self.lost.isdisjoint(self._refs_to_run(eqn)):
-            return False
-        return not self._saves_within(eqn)
+        return not self._uses_lost(eqn) and not self._saves_within(eqn)
 
     def _is_the_same_later(self, v: ir.Var) -> bool:
         """Whether the staged half has this input, and a Ref still holds what it held."""
@@ -268,22 +272,18 @@ class _Splitter:
 
     def _only_reads_at_hand(self, eqn: ir.Eqn) -> bool:
         """Whether an equation only reads Refs that are at hand in the staged half and that nothing writes."""
-        positional = [e for e in eqn.effects if isinstance(e, ir.PositionalEffect)]
-        if not positional or len(positional) != len(eqn.effects):
+        if not eqn.effects or not all(isinstance(e, ir.PositionalEffect) for e in eqn.effects):
             return False
         return all(map(self._is_the_same_later, ir.touched_refs(eqn)))
 
     def _is_index_arithmetic(self, eqn: ir.Eqn) -> bool:
         """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
-        if (
-            eqn.effects
-            or ir.jaxprs_in(eqn.params)
-            or any(v.aval.dtype.kind not in "iub" for v in eqn.outvars)
-        ):
+        for v in eqn.outvars:
+            if v.aval.dtype.kind not in "iub" or v.aval.shape:
+                return False
+        if eqn.effects or ir.jaxprs_in(eqn.params):
             return False
-        return ir.used_vars(eqn.invars) <= self.at_hand and all(
-            v.aval.ndim == 0 for v in eqn.outvars
-        )
+        return ir.used_vars(eqn.invars) <= self.at_hand
 
     def _views_at_hand(self, eqn: ir.Eqn) -> bool:
         """Whether an equation only picks or rearranges elements of what is at hand."""
@@ -334,7 +334,7 @@ class _Splitter:
             out_unknown,
             out_staged,
             tuple(residuals),
-            tuple(self._source(v) for v in residuals),
+            self._sources(residuals),
             tuple(
                 v in self.forced and not u
                 for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
@@ -398,7 +398,7 @@ class _Splitter:
                 if ir.must_stay(eqn) or not need.keys().isdisjoint(eqn.outvars):
                     kept.append(eqn)
                     need.update(dict.fromkeys(ir.vars_in_order(eqn.invars)))
-            for eqn in reversed(step.replay):
+            for eqn in reversed(step.replay) if step.again or replayed else ():
                 if self._runs_again(eqn, step, need, replayed):
                     kept.append(eqn)
                     need.update(dict.fromkeys(ir.vars_in_order(eqn.invars)))
@@ -414,12 +414,13 @@ class _Splitter:
             set(eqn.outvars) - self.inst - self.kept
         )
 
-    def _source(self, v: ir.Var) -> Source:
-        if v in self.jaxpr.invars:
-            return ("input", self.jaxpr.invars.index(v))
-        if v in self.jaxpr.outvars:
-            return ("output", self.jaxpr.outvars.index(v))
-        return ("saved", 0)
+    def _sources(self, residuals: Sequence[ir.Var]) -> tuple[Source, ...]:
+        known: dict[ir.Atom, Source] = {}
+        for k, v in enumerate(self.jaxpr.invars):
+            known.setdefault(v, ("input", k))
+        for k, a in enumerate(self.jaxpr.outvars):
+            known.setdefault(a, ("output", k))
+        return tuple([known.get(v, ("saved", 0)) for v in residuals])
 
 
 def _move(x: ir.Var, moved: ir.Var, memory: str, source: ir.Source | None) -> ir.Eqn:

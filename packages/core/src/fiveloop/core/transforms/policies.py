@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -201,6 +202,10 @@ class MinimumCut(Composable):
     weighs: ClassVar[bool] = True
 
     def __call__(self, eqn: Candidate) -> rules.Verdict:
+        return self._verdict
+
+    @cached_property
+    def _verdict(self) -> rules.Verdict:
         return rules.Weigh(
             memory_cost=self.memory_cost, compute_cost=self.compute_cost, share=self.share
         )

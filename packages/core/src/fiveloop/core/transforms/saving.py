@@ -58,20 +58,23 @@ class SavingPlan:
         """Whether an equation's results may be saved, or are to be computed again; `labels` are those of the jaxpr."""
         if happens_once(eqn):
             return rules.Verdict("save", "its effects must not happen twice")
-        names = tuple(name for v in eqn.outvars for name in labels.get(v, ()))
+        names = tuple([name for v in eqn.outvars for name in labels.get(v, ())]) if labels else ()
         answer = policies.answer_of(self.policy, policies.Candidate(eqn, names, self.path))
         return rules.RECOMPUTE if answer is None else answer
 
     def saves_within(self, eqn: ir.Eqn, labels: Labels = NO_LABELS) -> bool:
         """Whether an equation's results, or any value in the jaxprs that it holds, may be saved."""
-        inner = self.within(eqn)
+        if self.verdict(eqn, labels).saves:
+            return True
+        bodies = ir.jaxprs_in(eqn.params)
+        inner = self.within(eqn) if bodies else self
 
         def saves(jaxpr: ir.Jaxpr) -> bool:
             key = ("saves", inner.policy, inner.path)
             own = labels_of(jaxpr)
             return jaxpr.remember(key, lambda: any(inner.saves_within(e, own) for e in jaxpr.eqns))
 
-        return self.verdict(eqn, labels).saves or any(map(saves, ir.jaxprs_in(eqn.params)))
+        return any(map(saves, bodies))
 
     def within(self, eqn: ir.Eqn) -> SavingPlan:
         """The plan for what an equation holds."""

@@ -71,7 +71,7 @@ class _Backward:
                 self._add(atom, ct)
             for eqn in backward:
                 set_source(eqn.source)
-                self._located(eqn)
+                self._back(eqn)
         for v, target in self.into.items():
             add_into(target, self.cts.pop(v, ad.Zero(v.aval)))
         return [
@@ -93,21 +93,12 @@ class _Backward:
             return
         self.cts[atom] = jvp.add_tangents(self.cts[atom], ct) if atom in self.cts else ct
 
-    def _located(self, eqn: ir.Eqn) -> None:
-        """An equation backward; what goes wrong is said to come from its line."""
-        try:
-            self._back(eqn)
-        except trace.MISUSE as error:
-            trace.locate(error)
-            raise
-
     def _back(self, eqn: ir.Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
         # Where no cotangent comes, none goes to what is only read.
-        touched = self.cts.keys() & ir.changed_refs(eqn)
         if (
             all(isinstance(ct, ad.Zero) for ct in cts)
-            and not touched
+            and self.cts.keys().isdisjoint(ir.changed_refs(eqn))
             and not eval.happens_once(eqn)
         ):
             return
@@ -128,9 +119,10 @@ class _Backward:
         if not isinstance(atom, ir.Var) or atom not in self.linear:
             return self.values.read(atom)
         if not atom.aval.accumulates:
+            target = self.into.get(atom)
             # A mutable value may not be given twice.
-            alone = sum(a is atom for a in eqn.invars) == 1
-            return ad.UndefinedPrimal(atom.aval, self.into.get(atom) if alone else None)
+            alone = target is None or sum(a is atom for a in eqn.invars) == 1
+            return ad.UndefinedPrimal(atom.aval, target if alone else None)
         if atom not in self.cts:
             new = rules.type_rules(atom.aval).new_accumulator
             if new is None:
