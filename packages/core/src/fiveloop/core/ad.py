@@ -1,4 +1,4 @@
-"""What rules take and give besides single values: zeros, linear operands, and the names of these types."""
+"""Types that derivative rules take and return: symbolic zeros, linear operands, and names for signatures."""
 
 from __future__ import annotations
 

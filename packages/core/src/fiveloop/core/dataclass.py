@@ -1,4 +1,4 @@
-"""Dataclasses that are declared quickly: a method is written when it is first asked for.
+"""Dataclasses that are quick to declare: a method is generated when it is first used.
 
 The standard library compiles half a dozen functions for each class, and a program uses few of the classes of a library.
 `dataclass` has the same meaning here, without what the library does not use: `order`, `unsafe_hash`, `InitVar`, and

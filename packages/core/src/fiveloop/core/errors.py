@@ -1,4 +1,4 @@
-"""The exception types, and the functions that write their messages: expected, given, what to do."""
+"""The exception types, and the functions that write their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules are written with: primitives, types, effects, passes, and transforms of jaxprs.
+"""The public interface for authors of rules: primitives, types, effects, passes, and transforms of jaxprs.
 
 The guide "Adding a primitive" lists these names by purpose, and shows most of them at work.
 """

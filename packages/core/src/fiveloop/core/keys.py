@@ -1,4 +1,4 @@
-"""Random keys: arrays of two uint32 words, which are split and folded and never used up.
+"""Random keys: arrays of two uint32 words, which can be split and folded.
 
 Bits are the cipher of a counter under a key. Element i of a draw depends on the key and on i alone, so
 that neither batching nor the way a program is compiled changes a draw.

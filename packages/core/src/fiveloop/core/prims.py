@@ -1,4 +1,4 @@
-"""The primitives and their functions, as the rest of fiveloop calls them."""
+"""The primitives and their functions, under the names that the rest of fiveloop uses."""
 
 from .primitives.broadcast import (
     BroadcastParams,

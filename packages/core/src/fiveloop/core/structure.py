@@ -1,4 +1,4 @@
-"""Where two structures differ first, in words: for messages about trees that must be alike."""
+"""The first difference between two pytree structures, in words, for error messages."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Small list tools that every engine uses: strict zips, splits, masks and the one fixpoint."""
+"""Small list tools of the engines: strict zips, splits, masks and the fixpoint."""
 
 from __future__ import annotations
 

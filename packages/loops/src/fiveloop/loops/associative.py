@@ -1,4 +1,4 @@
-"""`associative_scan`: all running results of an associative function, in a number of rounds that grows as log n."""
+"""`associative_scan`: the running results of an associative function, in O(log n) rounds."""
 
 from __future__ import annotations
 

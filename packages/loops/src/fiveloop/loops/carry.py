@@ -1,4 +1,4 @@
-"""What is said of a step that changes its carry's structure or types."""
+"""Errors of a step that changes the structure or types of its carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loops and branches share: closures made operands, results brought to one type, conditions checked."""
+"""Shared by loops and branches: closures as operands, results of one type, checks of conditions."""
 
 from __future__ import annotations
 

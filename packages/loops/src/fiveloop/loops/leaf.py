@@ -1,4 +1,4 @@
-"""Steps of a replay that are taped together: run forward once with the residuals of each kept, then reversed by these.
+"""Consecutive steps of a replay with saved residuals: run forward once, then reversed.
 
 A step's residuals are what its way back needs of the forward states. Where a step reads and writes a few elements of a
 large array, they are far smaller than the state: a replay that went back to a saved state for each step would copy the

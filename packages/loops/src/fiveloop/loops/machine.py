@@ -1,4 +1,4 @@
-"""The loops that a `replay` stands for: forward to the end, and back by the binomial schedule, with a few saved states.
+"""The loops of a `replay`: forward to the end, and back by the binomial schedule, with a few saved states.
 
 Three loops: turns, each of which makes one step of the way back; in a turn, descents to the step before that, each of
 which saves a state; in a descent, steps forward. What a saved state is of is a row of integers beside it. The loops

@@ -1,4 +1,4 @@
-"""What a user calls the values that a function closes over; asked for where a loop's story is told."""
+"""The user's names of values that a function closes over, for `explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which planning steps are on: one value, which a block may change, and which every loop traced there keeps."""
+"""The planning options: which steps are on, as a `with` block chooses; stored with every loop traced there."""
 
 from __future__ import annotations
 

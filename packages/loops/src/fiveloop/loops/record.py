@@ -1,4 +1,4 @@
-"""The record of a loop: what each planning step did to it or did not do, and why. Kept only where `explain` asks."""
+"""The record of a loop: the decision of each planning step, and the reason. Stored only where `explain` asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a Python body to a bound `for`: tracing, and constants that are only indexed made Refs."""
+"""From a Python body to a `for` equation: tracing, and Refs for constants that are only indexed."""
 
 from __future__ import annotations
 

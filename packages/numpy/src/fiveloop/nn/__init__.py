@@ -1,4 +1,4 @@
-"""What neural networks are made of: activations, softmax, norms, attention and initialisers."""
+"""Functions for neural networks: activations, softmax, norms, attention and initialisers."""
 
 from . import initializers as initializers
 from .activations import relu as relu

@@ -1,4 +1,4 @@
-"""Activation functions: each works element by element and keeps shape and floating dtype."""
+"""Activation functions, all elementwise; they preserve shape and floating dtype."""
 
 from __future__ import annotations
 

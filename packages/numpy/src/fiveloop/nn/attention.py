@@ -1,4 +1,4 @@
-"""Attention: values mixed by how well keys match queries."""
+"""Attention: averages of values, weighted by the match of queries and keys."""
 
 from __future__ import annotations
 

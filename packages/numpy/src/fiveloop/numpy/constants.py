@@ -1,4 +1,4 @@
-"""Constants, dtypes, and questions about dtypes."""
+"""Constants, dtypes, and predicates of dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making arrays: from numbers, lists and NumPy arrays, and from nothing but a shape."""
+"""Making arrays: from numbers, lists and NumPy arrays, or from a shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`einsum`: planned by NumPy, carried out as one `dot_general` for each pair of operands."""
+"""`einsum`: NumPy plans the contraction, and each pair of operands is one `dot_general`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving elements: shapes, axes, joining, splitting, repeating."""
+"""Rearranging elements: shapes, axes, joining, splitting, repeating."""
 
 from __future__ import annotations
 

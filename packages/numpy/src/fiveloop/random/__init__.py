@@ -1,4 +1,4 @@
-"""Draws from explicit keys: the same key gives the same draw, on every machine, under every transform.
+"""Random draws from explicit keys: the same key gives the same draw, on every machine, under every transform.
 
 `key` makes a key from a seed; `split` and `fold_in` make new keys of it. A draw is a function of its key: take a
 new one for each. A `KeyStream` holds a key in a Ref, and gives a new one whenever it is asked.

@@ -1,4 +1,4 @@
-"""Keys: what every draw is made from. A key is an array of two uint32 words; equal keys give equal draws.
+"""Random keys: arrays of two uint32 words; equal keys give equal draws.
 
 A key is not used up: split it, or fold a number into it, before each draw.
 """

@@ -1,4 +1,4 @@
-"""Checkpointing: what a derivative saves and what it computes again, by policies."""
+"""Checkpointing: policies and budgets that choose what a derivative saves and what it recomputes."""
 
 from . import policies as policies
 from .checkpoint import checkpoint as checkpoint

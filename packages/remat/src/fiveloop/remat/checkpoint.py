@@ -1,4 +1,4 @@
-"""`checkpoint`: a call whose residuals a policy chooses; what is not saved is computed again."""
+"""`checkpoint`: a call whose residuals a policy chooses; other values are recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which equation makes a value, at any depth, and what lies around it."""
+"""The equation that defines a value, at any depth, and the loops and calls around it."""
 
 from __future__ import annotations
 

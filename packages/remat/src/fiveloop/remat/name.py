@@ -1,4 +1,4 @@
-"""`checkpoint_name` labels a value, so that a policy can speak of it; labels reach every use of the value."""
+"""`checkpoint_name` labels a value for policies; the label applies to every use of the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies: what a checkpoint saves. A policy judges one equation; it is a value, equal to its like.
+"""Policies of checkpoints: each decides for one equation whether its results are saved; policies can be compared.
 
 A policy may also be any function of an equation, known by identity. The equation has `primitive`, `params`,
 `in_avals`, `out_avals`, `names` (labels of its results), `path` (the primitives around it), `bytes`, `flops` and

@@ -1,4 +1,4 @@
-"""The primitive of a checkpoint: what its equations hold."""
+"""The primitive `checkpoint`: its params."""
 
 from __future__ import annotations
 

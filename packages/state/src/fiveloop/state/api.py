@@ -1,4 +1,4 @@
-"""What users call: make a Ref, read it, write it, accumulate into it, freeze it."""
+"""The public functions: make a Ref, read it, write it, accumulate into it, freeze it."""
 
 from __future__ import annotations
 

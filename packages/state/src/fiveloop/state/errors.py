@@ -1,4 +1,4 @@
-"""The messages about Refs."""
+"""The error messages about Refs."""
 
 from __future__ import annotations
 

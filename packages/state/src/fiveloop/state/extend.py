@@ -1,4 +1,4 @@
-"""What the rules of primitives with state are written with: discharge, handlers of effects, predicates."""
+"""The public interface for rules of primitives on Refs: discharge, handlers of effects, predicates."""
 
 from fiveloop.state.discharge.engine import (
     discharge_eqn,

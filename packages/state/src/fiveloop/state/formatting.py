@@ -1,4 +1,4 @@
-"""Format strings for arrays, of prints and of the messages of checks."""
+"""Format strings for arrays, in prints and in the messages of checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations with one more operand, which their bodies take, too: the Ref of an effect, or a condition."""
+"""Equations with one more operand for their bodies: the Ref of an effect, or a condition."""
 
 from __future__ import annotations
 

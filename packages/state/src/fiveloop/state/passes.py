@@ -1,4 +1,4 @@
-"""What state adds to core's engines: the discharge pass, and how Refs behave as a type."""
+"""What state registers with core: the discharge pass, and the rules of Refs as a type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How equations on Refs print: `b <- r[i, :]`, `r[i] <- v`, `r[i] += v`, `r[i] max= v`, `b, r[i] <- r[i], v`."""
+"""The printing of equations on Refs: `b <- r[i, :]`, `r[i] <- v`, `r[i] += v`, `r[i] max= v`, `b, r[i] <- r[i], v`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Refs that users hold: `Ref`, which every mutable array is an instance of, and the concrete one."""
+"""The classes of Refs: `Ref`, the base of every mutable array, and the concrete one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What users call: jit, derivatives, vmap, and looking at programs."""
+"""The public functions: jit, derivatives, vmap, and inspection of programs."""

@@ -1,4 +1,4 @@
-"""Arguments: static ones, those chosen by place or by name (`argnums`), and those of NumPy on the fast way."""
+"""Arguments of a call: static ones, those selected by `argnums` or by name, and NumPy arrays on the fast path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions with custom rules: checks of what a rule gives, and the base of all, with its arguments and the call."""
+"""The base class of functions with custom rules, and the checks of the values that a rule returns."""
 
 from __future__ import annotations
 

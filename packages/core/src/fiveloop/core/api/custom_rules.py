@@ -1,4 +1,4 @@
-"""Functions with custom rules, by what the user writes: forward mode, reverse mode, both, or the batch."""
+"""Functions with custom rules: `custom_jvp`, `custom_vjp`, `custom_derivative` and `custom_vmap`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of a call as operands: pytrees as leaves; a Ref is one operand, a part of a Ref its base and its index."""
+"""Flattens arguments to operands: pytrees to leaves, a Ref to one operand, a part of a Ref to base and index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients, Jacobians and Hessians as functions; the last two in all directions at once or in chunks."""
+"""Gradients, Jacobians and Hessians as functions; Jacobians in all directions at once or in chunks."""
 
 from __future__ import annotations
 

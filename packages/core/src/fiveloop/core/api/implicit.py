@@ -1,4 +1,4 @@
-"""Root finding and linear solves with derivatives of the equation, not of the solver."""
+"""Root finding and linear solves, differentiated through the equation and not through the solver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking at programs (`make_jaxpr`, `eval_shape`, `closed_call`), annotations of them, and which are kept on disk."""
+"""Inspection of programs (`make_jaxpr`, `eval_shape`), `closed_call`, annotations, and the compilation cache."""
 
 from __future__ import annotations
 

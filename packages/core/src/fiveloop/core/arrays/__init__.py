@@ -1,4 +1,4 @@
-"""Arrays: values, their attributes and dtypes, and who shares their memory."""
+"""Arrays: values, their attributes and dtypes, and the sharing of buffers."""
 
 from .array import (
     Array,

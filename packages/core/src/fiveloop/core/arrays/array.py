@@ -1,4 +1,4 @@
-"""Values: what users compute with. `Value` has the operators, `Array` holds a buffer, `Scalar` a host number."""
+"""Values: `Value` has the operators, `Array` has a buffer, `Scalar` a host number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one list of the methods of values: arrays, traced values and Refs (which refuse them) have the same."""
+"""The list of the methods of values, shared by arrays, traced values and Refs (which refuse them)."""
 
 from __future__ import annotations
 

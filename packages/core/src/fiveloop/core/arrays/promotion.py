@@ -1,4 +1,4 @@
-"""The one promotion table: the dtype that operands of different dtypes are brought to.
+"""The promotion table: the common dtype of operands of different dtypes.
 
 Dtypes are nodes of a lattice, and so are the three kinds of Python number, which are weak: `i*`,
 `f*` and `c*` lie below every dtype of their kind and so yield to it. Operands are brought to the

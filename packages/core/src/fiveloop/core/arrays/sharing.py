@@ -1,4 +1,4 @@
-"""Mutable values whom several may want: threads, of which each has its turn, and arrays that share their memory."""
+"""Shared mutable values: locks for threads, and arrays that share the buffer of a Ref."""
 
 from __future__ import annotations
 

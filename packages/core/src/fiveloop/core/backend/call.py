@@ -1,4 +1,4 @@
-"""The call path: from a user's call to XLA with as little Python in between as possible.
+"""The call path: from a user's call to XLA with as little Python as possible.
 
 With few leaves jaxlib's C++ callable is fastest: it flattens by the CALL registry, which unwraps
 arrays, looks up the signature, runs, and builds the user's result. With many leaves a dictionary on

@@ -1,4 +1,4 @@
-"""Compiled programs in a folder, for the processes that come later: one file a program, the least used deleted first.
+"""The compilation cache: compiled programs in a folder, one file each, for later processes.
 
 A file holds `MAGIC`, a digest and the program. The digest covers the key as well, so that a file under the name of
 another, or one that was cut short, is never loaded. A file appears whole, by a rename, so that any number of processes

@@ -1,4 +1,4 @@
-"""DLPack capsules: what is in one, and a NumPy view of it for every dtype.
+"""DLPack capsules: reading one, and a NumPy view of it for every dtype.
 
 NumPy refuses bfloat16 and 8-bit floats; their bits are shown to it as unsigned integers instead.
 """

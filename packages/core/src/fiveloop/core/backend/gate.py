@@ -1,4 +1,4 @@
-"""The gate: read an optimised program for instructions that copy or select a whole carried array in a loop."""
+"""The gate: searches a compiled program for instructions that copy or select a whole carried array in a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python functions that a program calls while it runs: how they are written, attached, and how they fail.
+"""Python functions that a program calls while it runs: lowering, registration and errors.
 
 XLA hands on the text of an exception, not the exception. So that is kept here, under a number that the text carries,
 and whoever runs the program raises it as it was.

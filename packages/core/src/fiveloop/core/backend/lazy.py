@@ -1,4 +1,4 @@
-"""The one place that imports late: modules that cost time and that few programs need."""
+"""Late imports: modules that are slow to import and that few programs need."""
 
 from functools import cache
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Values that user functions close over: found by staging, and operands of the equation from then on."""
+"""Values that user functions close over: staging finds them, and they become operands of the equation."""
 
 from __future__ import annotations
 

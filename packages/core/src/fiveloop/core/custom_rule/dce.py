@@ -1,4 +1,4 @@
-"""Dead code: drops unused results. All operands stay, since the rule may use them where the jaxpr does not."""
+"""Dead code: drops unused results. All operands stay, since the rule may use operands that the jaxpr does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and writing `x[index]`: one meaning for arrays, tracers, Refs and fiveloop.numpy.
+"""Reading and writing `x[index]`, for arrays, tracers, Refs and fiveloop.numpy.
 
 `normalize` brings an index to its normal form, an `Indexer` and operands; `take` and `put` carry it out on
 values. An index that is known is checked. One that is known only at run time counts from the end if it is

@@ -1,4 +1,4 @@
-"""What an index that drops reads or writes, by one that fits: the part alone is masked, never the array."""
+"""Out-of-bounds positions of an index that drops: only the selected elements are masked, never the array."""
 
 from __future__ import annotations
 

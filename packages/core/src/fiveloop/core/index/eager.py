@@ -1,4 +1,4 @@
-"""Indexing outside of traces: one compiled program for each form of index, whatever the positions are.
+"""Indexing outside of traces: one compiled program for each form of index, for all positions.
 
 Static positions become arguments of the program, so that `x[0]`, `x[1]`, ... share one.
 """

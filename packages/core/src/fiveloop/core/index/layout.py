@@ -1,4 +1,4 @@
-"""The layout of a view: an array with its axes in another order or shape; and an index into that, as one before it."""
+"""The layout of a view: an array with permuted axes or another shape, and how an index into it maps to the array."""
 
 from __future__ import annotations
 

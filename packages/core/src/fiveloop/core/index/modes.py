@@ -1,4 +1,4 @@
-"""What `x.at[index]` does out of bounds, if it is asked to do other than all indexing does.
+"""The `mode` of `x.at[index]`: other rules for indices out of bounds.
 
 An index that is known is checked. One that is known only at run time is clamped for a read, and a write leaves out
 what lies outside. With "clip" and "drop" or "fill" all is clamped or left out, known or not, read or written.

@@ -1,4 +1,4 @@
-"""What indexing does to arrays: `x[i]`, `x[i] = v` (an error that says what to write), and `x.at[i]`."""
+"""The indexing operators of arrays: `x[i]`, `x.at[i]`, and the error for `x[i] = v`."""
 
 from __future__ import annotations
 

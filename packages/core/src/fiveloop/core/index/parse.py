@@ -1,4 +1,4 @@
-"""From what stands between the brackets of `x[...]` to its normal form and operands."""
+"""Parses the index of `x[...]` into its normal form and operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking inside: every stage of a program, and the matrix of primitives and transforms."""
+"""Inspection: every stage of a program, and the matrix of primitives and transforms."""
 
 from .rule_matrix import Cell as Cell
 from .rule_matrix import Matrix as Matrix

@@ -1,4 +1,4 @@
-"""How the loops of a program stay in place: what orders reads before writes, and the copies that are left."""
+"""How the loops of a program stay in place: the form of the order, and the remaining copies."""
 
 from __future__ import annotations
 

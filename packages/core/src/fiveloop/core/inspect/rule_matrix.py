@@ -1,4 +1,4 @@
-"""`matrix` and `row`: what stands in each cell of primitive by transform, and where it is written."""
+"""`matrix` and `row`: the cells of primitives and transforms, with the file and line of each."""
 
 from __future__ import annotations
 

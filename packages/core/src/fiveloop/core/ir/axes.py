@@ -1,4 +1,4 @@
-"""Named axes: what a jaxpr says of the axes that it talks across, and renaming them.
+"""Named axes: the axes that a jaxpr uses, and renaming them.
 
 A `vmap` may give its axis a name. A collective names the axes that it goes over, with their sizes, and so its type
 does: an effect without a position. A jaxpr with such an effect means something only where the axis is bound.

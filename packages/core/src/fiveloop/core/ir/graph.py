@@ -1,4 +1,4 @@
-"""Walks over a jaxpr: who makes and who uses a variable, what is reached; renaming, inlining, running step by step."""
+"""Walks over a jaxpr: definitions and uses of variables, reachability, renaming, inlining, stepping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the user's program an equation, a tracer or an error comes from."""
+"""The user's line of an equation, a tracer or an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compile and run: a jaxpr through the passes, lowered, compiled, checked for copies in loops, and called."""
+"""Compile and run a jaxpr: passes, lowering, compilation, the search for copies in loops, and the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `order` is written, per platform and jaxlib version: the backend's secret that keeps loops in place.
+"""The lowering of `order`, which keeps loops in place, for each platform and jaxlib version.
 
 XLA:CPU may clone a read of an old array version past an update of it, and then copies the array in every
 step. `order` stops that: the values read and the indices written pass through it. jaxlib before 0.12 drops

@@ -1,4 +1,4 @@
-"""The form of a jaxpr: equal for jaxprs that differ only in names, places in the source and constants.
+"""The fingerprint of a jaxpr: equal for jaxprs that differ only in variable names, source lines and constants.
 
 Jaxprs of one form run the same program, each with its own constants. So a loop whose body is traced anew at
 each call is compiled once, whatever the body closes over.

@@ -1,4 +1,4 @@
-"""The order of numbers as NumPy has it, complex ones too: by their real parts, then by their imaginary ones."""
+"""NumPy's order of complex numbers: by real parts, then by imaginary parts."""
 
 from __future__ import annotations
 

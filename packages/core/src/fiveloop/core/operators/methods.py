@@ -1,4 +1,4 @@
-"""What the methods of values do, those of `operators` and more; importing this fills `METHODS`, save for `at`."""
+"""The methods of values beyond the operators; importing this fills `METHODS`, except for `at`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators and methods of arrays as fused calls; all other values, and what fails, take those of `Value`."""
+"""The operators and methods of arrays as fused calls; other values, and calls that fail, use those of `Value`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators and reductions do; importing this fills `array.OPS`, save for indexing, and arrays' type rules."""
+"""Operators and reductions of values; importing this fills `array.OPS`, except for indexing."""
 
 from __future__ import annotations
 

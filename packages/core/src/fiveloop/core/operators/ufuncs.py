@@ -1,4 +1,4 @@
-"""NumPy's functions of elements on our values: `np.sin(x)` is our `sin(x)`, `ndarray + x` our sum, traced or not."""
+"""NumPy's ufuncs on fiveloop values: `np.sin(x)` calls fiveloop's `sin(x)`, also on traced values."""
 
 from __future__ import annotations
 

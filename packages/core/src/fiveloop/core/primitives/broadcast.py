@@ -1,4 +1,4 @@
-"""The shape primitives whose transposes need one another: broadcast, reshape, transpose, and the sum.
+"""Shape primitives that are each other's transposes: broadcast, reshape, transpose and sum.
 
 Batching rules of all other files use the helpers at the end: `move_axis`, `bdim_at_front`,
 `broadcast_batch`.

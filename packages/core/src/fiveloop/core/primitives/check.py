@@ -1,4 +1,4 @@
-"""Checks of arguments that primitives and their functions share, with the user's line in errors."""
+"""Checks of arguments that primitives and their functions share; errors name the user's line."""
 
 from __future__ import annotations
 

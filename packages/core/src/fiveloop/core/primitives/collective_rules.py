@@ -1,4 +1,4 @@
-"""The primitives over named axes, and their rules: what the lanes of an axis tell each other.
+"""The primitives over named axes, and their rules.
 
 A lane has a value; the operand of a collective is that of one lane. Batching over one of its axes brings the lanes
 of that axis together: in front of the value, as an axis of the operand, which in the params replaces the name by a

@@ -1,4 +1,4 @@
-"""Collectives: what the lanes of a named axis tell each other. Users call these; `collective_rules` has the primitives.
+"""The collectives, as users call them; their primitives are in `collective_rules`.
 
 Where `vmap(..., axis_name=...)` binds the axis, each collective becomes ordinary operations along the batch. All take
 pytrees, and one axis name or several; several are one axis in row-major order. `axis_index_groups` cuts the axis

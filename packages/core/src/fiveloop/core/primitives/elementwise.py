@@ -1,4 +1,4 @@
-"""Elementwise functions: a row each of name, docstring, StableHLO, derivative, kinds of dtype and cost.
+"""Elementwise functions: one row each, with name, docstring, StableHLO, derivative, kinds of dtype and cost.
 
 A derivative has a term per operand, `term(t, out, *operands)`, where `t` is the operand's tangent.
 Transposes of complex numbers are those of the bilinear product Re(a b), without conjugation, so that a cotangent of a

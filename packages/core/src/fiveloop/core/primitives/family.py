@@ -1,4 +1,4 @@
-"""Elementwise primitives of one, two or more operands: a whole row, and its function, from one call.
+"""Makes elementwise primitives: the row and the function from one call.
 
 `unary` and `binary` fill a row and make the function that binds its primitive. Operands have one dtype and one
 shape, save that an operand without axes may stand beside any others.

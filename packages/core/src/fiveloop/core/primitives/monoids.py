@@ -1,4 +1,4 @@
-"""Monoids: how values are combined when they meet, and what derivatives know of repeated places.
+"""Monoids: how values are combined, and the derivative where an index repeats.
 
 One table serves arrays (`x.at[i].max(v)`), scatters, Refs that accumulate and sums over lanes. Their StableHLO and
 their identities stand beside it, in `hlo.COMBINERS` and `hlo.identity`, under the same names.

@@ -1,4 +1,4 @@
-"""Identities that say when and where values are: `barrier`; `order` for the steps of in-place loops; `to_memory`."""
+"""Identities that constrain order or memory: `barrier`, `order` for the steps of in-place loops, `to_memory`."""
 
 from __future__ import annotations
 

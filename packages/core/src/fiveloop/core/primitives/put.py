@@ -1,4 +1,4 @@
-"""`put`: an array with new elements combined in where an index points; its row. Its params stand in `take`."""
+"""`put`: an array with new elements combined in at an index. Its params are in `take`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions: products, extremes, logic and the places of extremes, beside `reduce_sum` in `broadcast`."""
+"""Reductions: products, extremes, logic, and the indices of extremes; `reduce_sum` is in `broadcast`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes: joining and cutting apart, padding, turning round and counting, beside what `broadcast` holds."""
+"""Shape primitives: concatenate, split, pad, reverse and iota; others are in `broadcast`."""
 
 from __future__ import annotations
 

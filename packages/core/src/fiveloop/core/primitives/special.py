@@ -1,4 +1,4 @@
-"""Special functions, a row each; and elementwise primitives that have params, or look at bits."""
+"""Special functions, one row each; and elementwise primitives with params or on bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`take`: read what an index selects from an array; and `resolve_index`, which makes its positions.
+"""`take`: read the elements that an index selects; and `resolve_index`, which computes its positions.
 
 The operands of `take`, as those of `put`, are positions: negative indices have been counted from the end. If the index
 is a block, a position is clamped so that the block fits; all others are in range. An index that drops reads zeros

@@ -1,4 +1,4 @@
-"""How an index is read and written in StableHLO: one block by slices, many elements by gathers and scatters."""
+"""The StableHLO of an index: slices for one block, gathers and scatters for many elements."""
 
 from __future__ import annotations
 

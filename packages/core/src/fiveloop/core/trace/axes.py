@@ -1,4 +1,4 @@
-"""The named axes that are bound here, and finding one by its name."""
+"""The named axes that are bound in the current context, and finding one by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the user's program calls the library: errors that pass here show the user's frames alone.
+"""The boundary between the user's program and the library: errors that pass it show only the user's frames.
 
 A function that is transformed runs below a dozen frames of the library, which say nothing to its author. Each
 public transform is a boundary: the frames of the library below it are taken out of the tracebacks of errors that

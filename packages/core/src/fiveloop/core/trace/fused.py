@@ -1,4 +1,4 @@
-"""Fused calls: outside of traces a public function of arrays is one program, and a call of it is one call of XLA.
+"""Fused calls: outside of traces, a public function of arrays is compiled as one program.
 
 Op by op, a function would cost a call for each of its primitives, and the Python around them. A fused function is
 traced once for each types of its operands; what remains of a call is a look-up in a table. Everything else is left to

@@ -1,4 +1,4 @@
-"""The leak checker: traced values that are still held after their function has returned, and by what."""
+"""The leak checker: finds traced values that are still referenced after their function has returned."""
 
 from __future__ import annotations
 

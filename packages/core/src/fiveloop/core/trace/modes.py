@@ -1,4 +1,4 @@
-"""What holds where a function is traced: modes of running it, and settings that a block chooses, part of every key."""
+"""The context of a trace: modes of execution and settings of `with` blocks, which are part of every cache key."""
 
 from __future__ import annotations
 

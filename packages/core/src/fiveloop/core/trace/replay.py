@@ -1,4 +1,4 @@
-"""What a program does beside its results, noted: so it can be run again without doing any of it twice."""
+"""Records the effects of a program, so that it can run again without repeating any of them."""
 
 from __future__ import annotations
 

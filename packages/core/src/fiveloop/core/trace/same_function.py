@@ -1,4 +1,4 @@
-"""When two functions are the same: outside of traces, what was traced for one then serves the other.
+"""When two functions count as the same, so that a trace of one serves the other.
 
 A function that is made anew at each call (`lambda c, x: ...` in a loop) is the same function if its code, its
 defaults, the globals that it uses and what it closes over are equal, and all of these are immutable through and

@@ -1,4 +1,4 @@
-"""Staging: run a Python function on tracers, and write down what it does as a jaxpr."""
+"""Staging: run a Python function on tracers, and record its equations as a jaxpr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of tangents: what the function does besides computing its derivative happens once, for all directions.
+"""A batch of tangents: the primal computation and its effects run once for all directions.
 
 An equation that has such an effect, and of which only some operands depend on the direction, is cut in two by its own
 split rule: what does not depend on it runs once, with the effects.

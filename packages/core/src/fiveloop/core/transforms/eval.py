@@ -1,4 +1,4 @@
-"""Run a jaxpr equation by equation, under the current trace or as a step says; and which equations may run again."""
+"""Evaluates a jaxpr equation by equation, under the current trace or with a given step."""
 
 from __future__ import annotations
 

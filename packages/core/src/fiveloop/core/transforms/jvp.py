@@ -1,4 +1,4 @@
-"""Forward mode, jaxpr to jaxpr: the tangents of a jaxpr beside its values; symbolic zeros stand for known ones."""
+"""Forward mode, jaxpr to jaxpr: computes tangents beside values; known zeros stay symbolic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The minimum cut: which known values become residuals, and which equations are done again from them.
+"""The minimum cut: which known values become residuals, and which equations are recomputed from them.
 
 A value that the staged half has is there because it was kept, at the cost of its bytes, or because its equation is
 done again, at the cost of its operations, from operands that are there as well. Each equation has a node in a flow

@@ -1,4 +1,4 @@
-"""A policy made into a plan: what becomes of each known value that the staged half would like to have."""
+"""Saving plans: what happens to each known value that the staged half needs, under a policy."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is known of a loop's body: its integers, the slots that it touches, its arrays. Nothing here changes a loop."""
+"""Analyses of a loop's body: its integers, the slots of its states, its arrays. They do not change the loop."""

@@ -1,4 +1,4 @@
-"""What the equations of a body do with a Ref, and at which places: affine in the counter, as far as that is known."""
+"""The accesses of a body to a Ref: which equations read or write it, and at which indices, if affine in the counter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop can fetch from another memory one step ahead: slices of constants, at the counter."""
+"""Prefetching: slices of constants at the counter, which a loop can fetch from another memory one step ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an equation does with an array, as an access to a Ref that holds it."""
+"""The access to a Ref that corresponds to an equation on an array."""
 
 from __future__ import annotations
 

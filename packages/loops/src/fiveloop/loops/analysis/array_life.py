@@ -1,4 +1,4 @@
-"""The life of an array in a body, from version to version, through branches and calls: each use on a Ref instead."""
+"""The versions of an array in a body, through branches and calls, and the use of a Ref that replaces each use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loops may end early: those whose steps do nothing once a flag is set."""
+"""Loops that may end early: their steps do nothing once a flag is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers of a body: from where to where each may be, which are affine in the loop's counter, and which are equal.
+"""Integers of a body: their ranges, which are affine in the loop's counter, and which are equal.
 
 All three are facts of one domain, `Integer`. What a primitive makes of the facts about its operands is a cell of the
 column `integer`; of a primitive without one nothing is known.

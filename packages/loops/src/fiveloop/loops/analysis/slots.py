@@ -1,4 +1,4 @@
-"""Slots of the states of a loop: which step has which, and what of the values of a step they still hold in the end."""
+"""Slots of the states of a loop: which step reads or writes which, and which values are in the final states."""
 
 from __future__ import annotations
 

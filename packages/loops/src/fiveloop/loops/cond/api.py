@@ -1,4 +1,4 @@
-"""`cond` and `switch`: what users call."""
+"""The public functions `cond` and `switch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batching: with one index for all lanes a cond of batched branches; with one of each lane's own, all branches.
+"""Batching: with one index for all lanes, a cond of batched branches; with one index per lane, all branches.
 
 In the second case a lane takes nothing from a branch that it has not chosen: its results are selected, it
 changes no Ref there, and no cotangent comes back from there, not even one that is not a number: its own values

@@ -1,4 +1,4 @@
-"""Discharge: branches that read contents, and give what is to be written and where; it is written after them.
+"""Discharge: branches read contents and return the values and indices of their writes, which come after the cond.
 
 In a loop, where a branch loops over writes, each branch is a loop of one turn, or of none: XLA copies an array that a
 branch gives back, and leaves one in place that a loop carries.

@@ -1,4 +1,4 @@
-"""Batching without work in vain: each lane runs the branch that it takes and no other.
+"""Batching in which each lane runs only the branch that it takes.
 
 In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one. Sorting before the
 loop leaves slices of the rows in it, whose derivatives are slices, too. In series, a loop runs over lanes; that serves

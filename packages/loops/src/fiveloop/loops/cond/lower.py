@@ -1,4 +1,4 @@
-"""Lowering: a StableHLO case; what the branches take, they take from around it."""
+"""Lowering: a StableHLO case, whose branches use values from around it."""
 
 from __future__ import annotations
 

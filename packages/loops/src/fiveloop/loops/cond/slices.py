@@ -1,4 +1,4 @@
-"""Branches that leave their writes to be carried out after them.
+"""Branches whose writes are moved behind the cond.
 
 A branch that gave back all that a Ref holds would make XLA copy it, in a loop in every step. So a branch reads
 from the contents, and gives for each write the elements and where they go; the writes of the branches share

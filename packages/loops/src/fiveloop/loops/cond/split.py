@@ -1,4 +1,4 @@
-"""Partial evaluation: a cond of the known halves of the branches, and one of their staged halves.
+"""Partial evaluation: a cond of the known halves of the branches, and a cond of their staged halves.
 
 What a branch saves goes to slots that the branches share. A residual that is an operand or a result of the
 cond is not passed twice.

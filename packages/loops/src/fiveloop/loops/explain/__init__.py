@@ -1,1 +1,1 @@
-"""`explain`: what was done to each loop of a function, what was not, and why."""
+"""`explain`: reports which planning steps were applied to each loop of a function, and why."""

@@ -1,4 +1,4 @@
-"""`explain`: what was done to each loop of a function, what was not, and why."""
+"""`explain`: reports which planning steps were applied to each loop of a function, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `explain` gives: what was done to each loop of a program, as data and as text."""
+"""The result of `explain`: the planning of each loop of a program, as data and as text."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""`for`: the loop. A body with effects on Refs, run a number of times; list this folder to read its row."""
+"""`for`: the loop with a given number of steps and effects on Refs; list this folder to read its row."""
 
 from . import rules as rules

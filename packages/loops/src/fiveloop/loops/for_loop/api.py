@@ -1,4 +1,4 @@
-"""`for_loop`: what users call."""
+"""The public function `for_loop`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batching: one loop over batched Refs; a state that a batched value reaches is batched from the start."""
+"""Batching: one loop over batched Refs; a state is batched from the start if a batched value reaches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handling an effect: the body works on one more Ref."""
+"""Handling an effect: the body takes one more Ref."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Residuals that a loop passes on instead of keeping them: read from its states, or from what the step before kept."""
+"""Residuals that need not be saved: read from the states of the loop, or from a residual of the step before."""
 
 from __future__ import annotations
 

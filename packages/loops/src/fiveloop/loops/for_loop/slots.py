@@ -1,4 +1,4 @@
-"""Partial evaluation of a loop of which a few states are saved: the known loop as it is, and a `replay` of its steps.
+"""Partial evaluation of a loop with a few saved states: the known loop unchanged, and a `replay` of its steps.
 
 What a step reads of its own, and the cotangents of what it gives, stay where they are: the states that are saved are
 those that a step changes and a later one reads.

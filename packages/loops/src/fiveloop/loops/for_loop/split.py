@@ -1,4 +1,4 @@
-"""Partial evaluation: a loop of what is known, which keeps residuals step by step, and a loop of the rest.
+"""Partial evaluation: a loop of the known values, which saves residuals in each step, and a loop of the rest.
 
 What depends on nothing but constants is computed once, outside. A Ref that the body only reads is read again
 by the staged loop. Of the other known values that the staged loop needs, or can be computed from, the plan says

@@ -1,4 +1,4 @@
-"""Transposition: the loop the other way round, over the accumulators of the cotangents.
+"""Transposition: the loop in reverse, over accumulators of cotangents.
 
 A linear state becomes the state that holds its cotangent, which is read and written where the state was
 written and read: one element costs one element. A linear constant gathers its cotangent in a state too.

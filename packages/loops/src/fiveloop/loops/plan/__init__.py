@@ -1,4 +1,4 @@
-"""Planning: what makes a loop faster, one step a file, each proven from effects and indices, each with a switch.
+"""Planning: optimizations of loops, one per file, proved from effects and indices, each with an option.
 
 `passes` has the steps that run when a loop is traced, before any derivative: `promote` (`constants` too), `fold`,
 `hoist`; and those of the pass `plan`, which come after: `fold` and `hoist`, for what is left, `carry`, `sink`, `fuse`,

@@ -1,4 +1,4 @@
-"""What a `cond` takes from a Ref for one branch, or gives to a Ref from one, is read and written for that branch alone.
+"""Reads and writes that only one branch of a `cond` needs happen in that branch.
 
 Residuals are the case in point: a branch that is not taken has none, and gives zeros, which a step would choose, write,
 and read again for the derivative. Reads move into the branches. A write that a branch has nothing for becomes a loop of

@@ -1,4 +1,4 @@
-"""An element that one step writes and a later one reads is carried there as a value: scalar replacement.
+"""Scalar replacement: an element that one step writes and a later one reads is carried as a value.
 
 `y[i + 1] = y[i] + x[i]` reads in each step what the step before has written. Carried, it stays in a register; a Ref
 that is then only written needs no order of reads and writes, and is not there at all if nobody wants what it holds.

@@ -1,4 +1,4 @@
-"""The factors of products that a loop adds up, and where what they are in every step is to be found after it.
+"""The factors of products that a loop sums, and where their values in every step are found after the loop.
 
 A factor may have been kept already: the step reads it at its counter, or has written it there. One that is not takes
 the place of something that has been kept for this loop alone and is read once, of the same type: a step reads that,

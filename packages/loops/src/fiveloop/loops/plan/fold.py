@@ -1,4 +1,4 @@
-"""Writes of a step that come to one write become one, and a read of what was just written is what was written.
+"""Several writes of a step to one element become one, and a read of an element just written becomes the value.
 
 So derivatives and residuals have less to follow. Two places are the same, or apart, as discharge has it
 (`known_relation`); where that is not known nothing is changed.

@@ -1,4 +1,4 @@
-"""An array that a loop alone uses, a slot in each step, is made slot by slot in the loop, where that is cheap.
+"""An array that only a loop reads, one slot per step, is computed slot by slot in the loop, where that is cheap.
 
 The cotangents of what a scan gives are such an array: `2 * weights * ys`, as large as ys and used once, by the loop
 that goes backward. A producer is fused with its consumer so that what it makes is never there as a whole.

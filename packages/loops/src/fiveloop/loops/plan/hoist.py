@@ -1,4 +1,4 @@
-"""What no iteration changes is computed once, before the loop: the rewriting of a loop in the pass."""
+"""Values that are the same in every step are computed once, before the loop: the rewriting of a loop in the pass."""
 
 from __future__ import annotations
 

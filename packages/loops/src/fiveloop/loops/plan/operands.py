@@ -1,4 +1,4 @@
-"""What a loop takes, and how its steps use it."""
+"""The operands of a loop, and how its steps use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass `plan`: the planning steps that come after all derivatives, for each loop, the inner ones first."""
+"""The pass `plan`: the planning steps that come after differentiation, for each loop, inner loops first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that a body reads whole and writes whole, and only indexes and updates in between, as Refs at indices.
+"""Carried arrays that a body only indexes and updates at indices become Refs.
 
 `x = x.at[i].set(f(x[i - 1]))` is how arrays are updated where there are no Refs. Its derivative costs the whole
 array in every step; that of a Ref which is read and written at the same places costs an element. So it is where a

@@ -1,4 +1,4 @@
-"""An index that the counter shows to be in range is not resolved again.
+"""An index that is in bounds by the range of the counter is not checked at run time.
 
 In a loop of a few operations a step, the resolving is a good part of them.
 """

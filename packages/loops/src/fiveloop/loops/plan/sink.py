@@ -1,4 +1,4 @@
-"""Products that a loop adds up become one contraction after it.
+"""Products that a loop sums become one contraction after it.
 
 The derivative of weights that a loop uses in every step is a sum of outer products, each as large as the weights.
 Where nothing in the loop reads the sum, the factors are kept instead, and contracted over the steps in the end.

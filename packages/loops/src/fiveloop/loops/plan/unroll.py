@@ -1,4 +1,4 @@
-"""Steps that wait for each other's numbers are compiled two or four to a turn of the loop.
+"""Short steps that depend on the carry of the step before: two or four per iteration.
 
 What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
 computes a few numbers from those of the step before, and little else, that is what it waits for. A longer body hides

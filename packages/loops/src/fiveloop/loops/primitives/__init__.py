@@ -1,1 +1,1 @@
-"""The primitives of loops: what their equations hold, and their types and effects. Their rules are the rows."""
+"""The primitives of loops: params, types and effects. Their rules are in the folders of the rows."""

@@ -1,4 +1,4 @@
-"""The primitive: what a `cond` equation holds, and its types and effects."""
+"""The primitive `cond`: its params, types and effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive: what a `for` equation holds, and its types and effects."""
+"""The primitive `for`: its params, types and effects."""
 
 from __future__ import annotations
 

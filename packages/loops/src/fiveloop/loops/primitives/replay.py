@@ -1,4 +1,4 @@
-"""The primitive: a loop of a number of steps that is known when it begins, and the way back over its steps."""
+"""The primitive `replay`: a loop with a known number of steps, and the way back over these steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states that a loop saves for its way back: how many, and the types of what holds them."""
+"""The saved states of a loop: how many there are, and the types of their storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive: what a `while` equation holds, and its types and effects."""
+"""The primitive `while`: its params, types and effects."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Progress of loops: a mark in the body, which the compiled loop shows as a bar."""
+"""Progress of loops: an equation in the body, which the compiled loop shows as a bar."""

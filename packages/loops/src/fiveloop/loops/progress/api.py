@@ -1,4 +1,4 @@
-"""What users say of progress, and the mark that a loop puts into its body."""
+"""The public options of progress, and the equation that a loop adds to its body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bars as they are drawn while a program runs: by tqdm where it is installed, as plain text elsewhere."""
+"""Bars, drawn while a program runs: by tqdm if it is installed, otherwise as plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive: a mark that stands in a loop's body and says that the loop shows its progress."""
+"""The primitive `progress`: an equation in a loop's body which says that the loop shows its progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything fiveloop knows about `progress`: every transform leaves the mark where values are computed."""
+"""Everything fiveloop knows about `progress`: every transform keeps the equation in the primal computation."""
 
 from __future__ import annotations
 

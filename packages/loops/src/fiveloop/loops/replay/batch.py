@@ -1,4 +1,4 @@
-"""Batching: one loop for all lanes, as long as the longest; a lane that is done changes nothing any more."""
+"""Batching: one loop for all lanes, as long as the longest; a lane that has ended does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead code: both ways without the states, writes and constants that no result needs."""
+"""Dead code: drops states, writes and constants that no result needs, on both ways."""
 
 from __future__ import annotations
 

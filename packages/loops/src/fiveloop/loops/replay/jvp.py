@@ -1,4 +1,4 @@
-"""Forward mode: the states followed by the tangents that may become nonzero, on both ways."""
+"""Forward mode: the states followed by the tangents that may be nonzero, on both ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partial evaluation: both ways of what is known, and both ways of all for the rest, from where they began.
+"""Partial evaluation: both ways of the known values, and both ways of all values for the rest.
 
 Nothing is kept of a step: the staged half needs the states as they were at first, and computes them again.
 """

@@ -1,4 +1,4 @@
-"""The staged half of a loop of which nothing is kept: a `replay` of its steps, from where the loop began."""
+"""The staged half of a loop without saved residuals: a `replay` of its steps from the initial states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scan` where bodies run as Python."""
+"""`scan` in `disable_jit`: the body runs as Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many steps the inputs of a loop are for."""
+"""The number of steps of a loop, from the lengths of its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpointing schedules: which states of a loop are stored, and which steps are run again, when it is reversed.
+"""Checkpointing schedules: which states of a loop are saved, and which steps are recomputed in reverse.
 
 The reverse of a loop needs the states of its steps from the last to the first. A store has room for `slots` states, the
 initial one included. From a stored state the loop *advances* to a later one by running steps again. At its turn each

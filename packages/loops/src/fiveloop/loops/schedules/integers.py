@@ -1,4 +1,4 @@
-"""Choices between integers that are Python's or traced scalars."""
+"""Integer arithmetic on Python integers or traced scalars."""
 
 from __future__ import annotations
 

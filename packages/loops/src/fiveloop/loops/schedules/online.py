@@ -1,4 +1,4 @@
-"""The online schedule: a grid of stored states that grows coarser while the loop runs, for a count that is not known.
+"""The online schedule, for an unknown number of steps: a grid of saved states that grows coarser while the loop runs.
 
 The sweep stores the states before steps 0, h, 2h, ..., with h = 1, until F slots are full; F is even. From then on it
 stores at each second step of the grid, over the earliest state between two that are kept. When all of these are

@@ -1,4 +1,4 @@
-"""What a schedule costs: its sweep and its replay on positions alone, with the stack and the slots of the real ones."""
+"""The cost of a schedule: its sweep and its replay on step numbers alone, with the real stack and slots."""
 
 from __future__ import annotations
 

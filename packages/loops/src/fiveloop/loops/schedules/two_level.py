@@ -1,4 +1,4 @@
-"""The schedule for two stores, one fast and small, one slow and large.
+"""The schedule for two memories, one fast and small, one slow and large.
 
 The sweep stores every `period` steps in the slow store, on the grid of `online`, which doubles the period when the slow
 store is full. The replay reads each of these states once, into the fast store, all of whose slots serve the steps up to

@@ -1,3 +1,3 @@
-"""`while`: a loop that ends when its condition does; list this folder to read its row."""
+"""`while`: the loop that runs until a condition is false; list this folder to read its row."""
 
 from .rules import while_bodies as while_bodies

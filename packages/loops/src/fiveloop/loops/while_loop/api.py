@@ -1,4 +1,4 @@
-"""`while_loop`: what users call."""
+"""The public function `while_loop`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`while_loop` where bodies run as Python."""
+"""`while_loop` in `disable_jit`: the body runs as Python."""
 
 from __future__ import annotations
 

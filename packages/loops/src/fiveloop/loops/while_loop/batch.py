@@ -1,4 +1,4 @@
-"""Batching: one loop for all lanes, until the last one is done; a lane that is done changes nothing any more."""
+"""Batching: one loop for all lanes, until the last one has ended; a lane that has ended does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `while` with a bound: a `for` that ends when the condition does, which is differentiable in both modes.
+"""A `while` with a bound: a `for` that ends when the condition is false, differentiable in both modes.
 
 Where the condition is that a counter is less than a limit, the number of steps is known when the loop begins, and no
 step has to ask.

@@ -1,4 +1,4 @@
-"""Dead code: a loop without the carried values that neither a result nor the condition needs."""
+"""Dead code: drops carried values that neither a result nor the condition needs."""
 
 from __future__ import annotations
 

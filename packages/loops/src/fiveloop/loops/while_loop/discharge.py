@@ -1,4 +1,4 @@
-"""Discharge: a loop that carries the contents of the Refs that its body changes; its condition sees those."""
+"""Discharge: a loop that carries the contents of the Refs that its body changes; its condition reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handling an effect: the condition and the body work on one more Ref."""
+"""Handling an effect: the condition and the body take one more Ref."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forward mode: one loop over the carried values followed by the tangents that may become nonzero."""
+"""Forward mode: one loop over the carried values followed by the tangents that may be nonzero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering: a StableHLO while over the carried values; constants come from around it."""
+"""Lowering: a StableHLO while over the carried values, which uses constants from around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On condition: a loop that makes no step if the condition does not hold."""
+"""On a condition: a loop that runs no step if the condition is false."""
 
 from __future__ import annotations
 

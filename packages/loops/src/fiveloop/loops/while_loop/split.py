@@ -1,4 +1,4 @@
-"""Partial evaluation: a loop of what is known, which counts its steps, and as many steps of the whole for the rest.
+"""Partial evaluation: a loop of the known values, which counts its steps, and as many steps of the whole body.
 
 Nothing is kept of a step: the staged half is a `replay`, which begins where the loop began.
 """

@@ -1,4 +1,4 @@
-"""Transposition: what is known is computed first, with the number of steps, and the rest is a `replay`."""
+"""Transposition: known values and the number of steps are computed first; the rest is a `replay`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Budgets: what they are written as, and the plans that keep within them."""
+"""Budgets: how they are written, and plans within them."""

@@ -1,4 +1,4 @@
-"""What a user says of memory: a number of bytes, or a fraction of the way from the least to saving everything."""
+"""The amount of memory of a budget: a number of bytes, or a fraction between the least and saving everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages: a differentiated jaxpr as a sequence of parts, cut where the fewest bytes are alive."""
+"""Stages: a differentiated jaxpr as a sequence of parts, divided where the fewest bytes are alive."""
 
 from __future__ import annotations
 

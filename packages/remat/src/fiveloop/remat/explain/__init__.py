@@ -1,1 +1,1 @@
-"""What a derivative saves and why, over time, beside another, and against what it costs."""
+"""Explanations of residuals: what a derivative saves and why, over time, and compared with other policies."""

@@ -1,1 +1,1 @@
-"""Checks: predicates with a message that become errors when a call returns, or values."""
+"""Checks: predicates with a message, which raise an error when a call returns, or are returned as values."""

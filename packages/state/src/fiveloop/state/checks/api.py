@@ -1,4 +1,4 @@
-"""What users call: `check`, `checked` and `checkify`."""
+"""The public functions: `check`, `checked` and `checkify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effect of a check, and what becomes of its record when a call returns."""
+"""The effect of a check, and the handling of its record when a call returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors as values: what `checkify` gives beside a function's results."""
+"""Errors as values: what `checkify` returns beside the result of a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that the library writes: of every index, divisor and result of a jaxpr, nested jaxprs included."""
+"""Inserts checks of every index, divisor and result into a jaxpr, nested jaxprs included."""
 
 from __future__ import annotations
 

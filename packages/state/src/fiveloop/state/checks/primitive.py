@@ -1,4 +1,4 @@
-"""`check`: the first predicate that does not hold is recorded; nothing is computed."""
+"""`check`: records the first predicate that is false; has no results."""
 
 from __future__ import annotations
 

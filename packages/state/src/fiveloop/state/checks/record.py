@@ -1,4 +1,4 @@
-"""The record of the first check that has failed: what the Ref of the effect holds.
+"""The record of the first check that failed: the contents of the effect's Ref.
 
 record : u64[code of the site or 0, *(1 + step or 0) of loops, *(1 + lane or 0) of batches, *words of the values]
 

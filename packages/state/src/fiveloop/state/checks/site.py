@@ -1,4 +1,4 @@
-"""The places of checks, and the error that each makes of the values that failed it."""
+"""The sites of checks, and the errors that they make of the values that failed."""
 
 from __future__ import annotations
 

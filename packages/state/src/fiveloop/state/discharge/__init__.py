@@ -1,4 +1,4 @@
-"""Discharge: effects turned into values, so that a program without Refs is left."""
+"""Discharge: turns effects into values; no Refs are left in the program."""
 
 from .engine import with_calls_inlined
 from .deferred import CannotDefer, DeferredWrites

@@ -1,4 +1,4 @@
-"""Discharge that leaves writes to others: it reads contents, and keeps what it would write."""
+"""Discharge that reads contents, and defers its writes to the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discharge: the jaxpr in which Refs are values, and their final contents are results."""
+"""Discharge: a jaxpr whose Refs are values, and whose results include their final contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two places in one Ref are the same: never, always, or as run time tells."""
+"""Whether two indices into one Ref are equal: never, always, or known only at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phases: the shape of a loop's step that XLA keeps in place.
+"""Phases: the form of a loop's step that XLA keeps in place.
 
 In the body of a loop, writes wait. A read goes to the contents at the start of the phase, and is forwarded
 from a waiting write where the index is the same. At the end of a phase the values and indices of the

@@ -1,4 +1,4 @@
-"""The discharge column: what a rule takes and gives, and the table."""
+"""The discharge column: the types of its rules, and the table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Input and output: Python functions that a program calls while it runs, once for each time that it gets there."""
+"""Input and output: Python functions that a program calls while it runs, once each time it reaches the call."""

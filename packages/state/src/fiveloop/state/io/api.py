@@ -1,4 +1,4 @@
-"""What users call: Python functions from inside programs, and prints."""
+"""The public functions: calls of Python from inside programs, and prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effects of calling Python: with and without consequences, in any order or in that of the program."""
+"""The effects of calling Python: with or without side effects, unordered or in the order of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is called: a Python function with all that a call of it needs but arrays, and the check of what it gives."""
+"""The called function: a Python function with its static arguments, and the check of its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls that an equation makes: one a lane, in the order of the lanes, or one for all of them, stacked."""
+"""The calls of one equation under `vmap`: one per lane, in the order of the lanes, or one for all, stacked."""
 
 from __future__ import annotations
 

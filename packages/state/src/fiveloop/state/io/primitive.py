@@ -1,4 +1,4 @@
-"""The primitive: what an equation holds that calls Python, and its types and effects."""
+"""The primitive `callback`: its params, types and effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the type checker knows of calls of Python: the results are as the `ShapeDtype`s that were asked for."""
+"""Types of calls of Python for the type checker: the results have the given `ShapeDtype`s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The predicate column: a jaxpr run on condition, which changes no Ref and starts no `while` if it does not hold.
+"""The predicate column: runs a jaxpr on a condition; if it is false, no Ref changes and no `while` starts.
 
 `vmap` of a `cond` whose lanes choose for themselves runs every branch for all lanes; of a `while`, each step
 until the last lane is done. What a lane does not take must leave no trace: a write is made to write what was

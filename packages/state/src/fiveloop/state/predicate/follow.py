@@ -1,4 +1,4 @@
-"""`follow`: in a batch, the lanes for which a condition does not hold go along with one for which it does.
+"""`follow`: under `vmap`, lanes whose condition is false use the operands of a lane whose condition is true.
 
 What such a lane computes in vain from values of its own may be infinite or not a number, and so is the cotangent
 of what the lanes share: zero times that. A gate at each lane's own values keeps it from there, but what is shared

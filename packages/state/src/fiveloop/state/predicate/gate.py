@@ -1,4 +1,4 @@
-"""`gate`: a value through which a derivative flows only where a condition holds; it is linear in that value."""
+"""`gate`: an identity that passes a derivative only where a condition is true; linear in its value."""
 
 from __future__ import annotations
 

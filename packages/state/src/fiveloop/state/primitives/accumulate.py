@@ -1,4 +1,4 @@
-"""`accumulate`: combine with what a Ref holds, by a monoid that is not linear; repeated places combine all shares."""
+"""`accumulate`: combines with the contents of a Ref by a monoid that is not linear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows of get, swap, addupdate and accumulate share: primitives, indices, their types and batching."""
+"""Shared by the rows of get, swap, addupdate and accumulate: primitives, indices, types and batching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`new_ref` and `freeze`: a Ref from an array, and the array that it holds in the end."""
+"""`new_ref` and `freeze`: a Ref from an array, and its final contents."""
 
 from __future__ import annotations
 

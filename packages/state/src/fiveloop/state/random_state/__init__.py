@@ -1,1 +1,1 @@
-"""Random state: a key and how many keys have been made of it, held in a Ref."""
+"""Random state: a Ref with a key and the number of keys made from it."""

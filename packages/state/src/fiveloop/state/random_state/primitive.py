@@ -1,4 +1,4 @@
-"""`next_key`: a key that has not been given before, from a Ref that holds a key and a count.
+"""`next_key`: a new key from a Ref with a key and a count.
 
 state : u32[3], the two words of the key, and how many keys have been made of it
 

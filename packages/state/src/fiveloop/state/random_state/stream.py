@@ -1,4 +1,4 @@
-"""`KeyStream`: what users hold, and take keys from."""
+"""`KeyStream`: the user's object that returns keys."""
 
 from __future__ import annotations
 
