@@ -135,12 +135,35 @@ def lstm(wrap: Callable[[Any], Any]) -> Callable[..., Any]:
 LSTM = drawn(WIDTH, 4 * WIDTH), drawn(WIDTH, 4 * WIDTH), drawn(STEPS, ROWS, WIDTH)
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, jit, closed_call], ids=["plain", "jit", "call"])
-def test_an_lstm_keeps_its_carry_and_four_gates(wrap: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    ("wrap", "number"),
+    [(lambda f: f, 5), (jit, 6), (closed_call, 6)],
+    ids=["plain", "jit", "call"],
+)
+def test_an_lstm_keeps_its_cell_and_four_gates(wrap: Callable[[Any], Any], number: int) -> None:
+    """Its state is made of a gate and the cell of the step before; where a call makes it, it is kept, too."""
     plain, cut = plainly_kept(lstm(wrap), *LSTM), kept(lstm(wrap), *LSTM)
     one = STEPS * ROWS * WIDTH
-    assert sum(map(size, cut)) == 6 * one
+    assert sum(map(size, cut)) == number * one
     assert sum(map(size, plain)) >= 14 * one
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_carry_made_of_what_the_step_before_keeps(reverse: bool) -> None:
+    """The first step reads what is carried before the loop."""
+    w, u, xs = LSTM
+
+    def run(h: Any, c: Any, xs: Any) -> Any:
+        def step(hc: tuple[Any, Any], x: Any) -> tuple[Any, None]:
+            return lstm_cell(*hc, x, w.astype(x.dtype), u.astype(x.dtype)), None
+
+        h, c = scan(step, (h, c), xs, reverse=reverse)[0]
+        return (h * c).sum()
+
+    args = drawn(ROWS, WIDTH), drawn(ROWS, WIDTH), xs
+    assert len(kept(run, *args)) == 5
+    exact = tuple(np.asarray(x, np.float64) for x in args)
+    check_grads(jit(lambda *xs: run(*map(as_value, xs))), exact, order=2, rtol=1e-4)
 
 
 def weighted(w: Any, xs: Any) -> Any:

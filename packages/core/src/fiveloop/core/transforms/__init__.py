@@ -35,7 +35,7 @@ from .policies import (
     as_policy,
     may_weigh,
 )
-from .residuals import body_work
+from .residuals import Known, body_work, is_light_chain
 from .saving import DEFAULT_PLAN, Labels, SAVE_EVERYTHING, SavingPlan, labels_of
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck

@@ -216,6 +216,17 @@ def _over(nodes: Sequence[_Node], again: set[ir.Eqn], limit: float) -> set[ir.Eq
     return found
 
 
+def is_light_chain(chain: Sequence[Known], kept: ir.Dim, work: int) -> bool:
+    """Whether equations, of a body that does so much work, are done again rather than keep so many bytes."""
+    nodes = [_node(k) for k in chain]
+    weighs = [k.verdict for k in chain if isinstance(k.verdict, rules.Weigh)]
+    if any(n.work is None for n in nodes) or len(weighs) < len(nodes) or not ir.is_constant(kept):
+        return False
+    if sum(n.work or 0.0 for n in nodes) > kept * min([w.memory_cost for w in weighs], default=0.0):
+        return False
+    return not _over(nodes, {n.eqn for n in nodes}, min(w.share for w in weighs) * work)
+
+
 def body_work(jaxpr: ir.Jaxpr) -> int:
     """The operations of a jaxpr; 0 where a size is no number, so that there is nothing to compare."""
 

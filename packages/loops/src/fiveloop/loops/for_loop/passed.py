@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from fiveloop.core import Jaxpr, Value, ad, ir, prims
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.analysis.accesses import read_whole
 from fiveloop.loops.analysis.slots import Carried, Found, Held, Part, parts_of_wholes
@@ -55,12 +55,19 @@ def unsunk(staged: Jaxpr, nsteps: int) -> set[ir.Var]:
 class Passed:
     """Which residuals of a loop are passed on, what is needed for that, and how they are read in the staged loop.
 
-    `left` are those that are not. A carried value is what the step before made of it, which is held, or kept. A part
-    of what is kept, or held, is cut from that.
+    `left` are those that are not. A carried value is what the step before made of it, which is held, or kept, or is
+    computed again from what is: `remade` holds the equations that do so. A part of what is kept, or held, is cut from
+    that. `is_light` says of equations whether they are done again rather than keep so many bytes.
     """
 
     def __init__(
-        self, eqn: ir.Eqn, p: ForParams, values: Sequence[ir.Var], found: Found, staged: Jaxpr
+        self,
+        eqn: ir.Eqn,
+        p: ForParams,
+        values: Sequence[ir.Var],
+        found: Found,
+        staged: Jaxpr,
+        is_light: Callable[[Sequence[ir.Eqn], ir.Dim], bool],
     ) -> None:
         self.eqn = eqn
         self.p = p
@@ -77,6 +84,8 @@ class Passed:
         self.left = [v for v in rest if v not in self.before]
         self.parts = self._all_parts()
         self.left = [v for v in self.left if v not in self.parts]
+        self.remade = self._all_remade(apart, is_light)
+        self.left = [v for v in self.left if v not in self.remade]
         self._reads = self._all_reads()
 
     def _is_there(self, v: ir.Var, kept: Sequence[ir.Var]) -> bool:
@@ -104,6 +113,34 @@ class Passed:
                     self.held[wholes[0].whole] = self.found.held[wholes[0].whole]
         return found
 
+    def _all_remade(
+        self, apart: set[ir.Var], is_light: Callable[[Sequence[ir.Eqn], ir.Dim], bool]
+    ) -> dict[ir.Var, Jaxpr]:
+        """Carried values that light equations make of what the step before has kept: [*kept] -> [value]."""
+        found: dict[ir.Var, Jaxpr] = {}
+        given: set[ir.Var] = {self.parts[v].whole for v in self.parts}
+        for v in self.left:
+            if v not in self.found.carried or v in apart or v in given:
+                continue
+            made = self._made(self.found.carried[v].after, {*self.left} - {v, *found})
+            if made is not None and is_light(made.eqns, prims.bytes_of([v.aval])):
+                found[v] = made
+                given |= {*made.invars}
+        return found
+
+    def _made(self, after: ir.Var, kept: set[ir.Var]) -> Jaxpr | None:
+        """The equations from what a step keeps, or carries on, to another value; None if more is needed."""
+        there = kept | {c.after for v, c in self.found.carried.items() if v in kept}
+        wanted, eqns = {after}, list[ir.Eqn]()
+        for eqn in reversed(self.p.body.eqns):
+            if not wanted.isdisjoint(eqn.outvars):
+                eqns.append(eqn)
+                wanted = (wanted - {*eqn.outvars}) | (ir.used_vars(eqn.invars) - there)
+        if wanted:
+            return None
+        operands = {v: None for eqn in eqns for v in ir.vars_in_order(eqn.invars) if v in there}
+        return Jaxpr([*operands], eqns[::-1], [after])
+
     def _is_whole(self, v: ir.Var, parts: Mapping[ir.Var, Sequence[Part]]) -> bool:
         return v in self.found.held or (v in self.left and v not in parts)
 
@@ -120,7 +157,8 @@ class Passed:
         """The constants of the body that places need, and the carried operands."""
         binders = self.p.body.invars[1:]
         needed = {v: None for h in self._reads for v in sorted(h.consts, key=binders.index)}
-        needed |= {binders[c.operand]: None for c in self.before.values()}
+        carried = [*self.before.values(), *[self.found.carried[v] for v in self.remade]]
+        needed |= {binders[c.operand]: None for c in carried}
         return list(needed)
 
     @property
@@ -144,6 +182,9 @@ class Passed:
             found.append((v, names[held.operand], f"is what it holds {when} the loop, at an index"))
         for v, carried in self.before.items():
             found.append((v, names[carried.operand], "is what the step before made of it"))
+        for v in self.remade:
+            name = names[self.found.carried[v].operand]
+            found.append((v, name, "is computed again from what the step before kept"))
         for v, part in self.parts.items():
             found.append((v, f"{part.whole.aval}", "is a part of it, which is kept or held"))
         return [
@@ -189,14 +230,23 @@ class Passed:
         found = {v: value(v, i) for v in self.held}
         wholes = {part.whole: value(part.whole, i) for part in self.parts.values()}
         found.update({v: part.of(wholes[part.whole]) for v, part in self.parts.items()})
-        if self.before:
-            last = self.p.nsteps - 1
-            k = prims.minimum(i + 1, last) if self.p.reverse else prims.maximum(i - 1, 0)
-            is_first = prims.equal(i, first)
-            for v, carried in self.before.items():
-                start = consts[self.p.body.invars[1 + carried.operand]]
-                pred = (
-                    prims.broadcast_in_dim(is_first, start.shape, ()) if start.shape else is_first
-                )
-                found[v] = prims.select(pred, start, value(carried.after, k))
+        if not self.before and not self.remade:
+            return found
+        last = self.p.nsteps - 1
+        k = prims.minimum(i + 1, last) if self.p.reverse else prims.maximum(i - 1, 0)
+        now = {self.found.carried[v].after: v for v in self.left if v in self.found.carried}
+
+        def made(v: ir.Var) -> Value:
+            """What the step before made of a carried value."""
+            if v in self.before:
+                return value(self.before[v].after, k)
+            kept = self.remade[v]
+            values = [stacks[now[x]][i] if x in now else stacks[x][k] for x in kept.invars]
+            return transforms.eval_jaxpr(kept, values)[0]
+
+        is_first = prims.equal(i, first)
+        for v in [*self.before, *self.remade]:
+            start = consts[self.p.body.invars[1 + self.found.carried[v].operand]]
+            pred = prims.broadcast_in_dim(is_first, start.shape, ()) if start.shape else is_first
+            found[v] = prims.select(pred, start, made(v))
         return found

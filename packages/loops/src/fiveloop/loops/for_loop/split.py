@@ -264,8 +264,14 @@ class _Loop:
         unknown = cut.unknown_in[1:]
         changing = [v for v in cut.residuals if v not in fixed]
         found = Found(self._held(unknown), self._carried(unknown))
-        passed = Passed(self.eqn, self.p, changing, found, cut.staged)
+        passed = Passed(self.eqn, self.p, changing, found, cut.staged, self._is_light)
         return _Residuals([v for v in cut.residuals if v in fixed], passed, passed.left)
+
+    def _is_light(self, eqns: Sequence[ir.Eqn], kept: ir.Dim) -> bool:
+        """Whether the plan would rather do equations of the body again than keep so many bytes of each step."""
+        plan = self.plan
+        chain = [transforms.Known(eqn, plan.verdict(eqn)) for eqn in eqns]
+        return plan.cuts and transforms.is_light_chain(chain, kept, plan.body_work or 0)
 
     def _hoist(
         self, cut: transforms.Split, invariant: Sequence[ir.Var]
