@@ -454,7 +454,10 @@ def docs(session: nox.Session) -> None:
     session.log("the site is in site/index.html")
 
 
-WITH_TORCH = ("loops",)  # benchmarks that have torch as a peer
+WITH_TORCH = (
+    "loops",
+    "--torch",
+)  # benchmarks that have torch as a peer, and the option for all others
 WITH_EQUINOX = ("while",)
 TORCH = "torch==2.13.0"  # one version, of which a CPU build that pip is told of is taken
 EQUINOX = "equinox==0.13.8"
@@ -471,7 +474,8 @@ def run_benchmark(session: nox.Session, version: str) -> None:
         session.install(TORCH, success_codes=ANY_STATUS, silent=True)
     if set(WITH_EQUINOX) & set(session.posargs):
         session.install(EQUINOX, f"jax{version}", f"jaxlib{version}")
-    session.run("python", "benchmarks/run.py", *session.posargs, env=source_env())
+    given = [argument for argument in session.posargs if argument != "--torch"]
+    session.run("python", "benchmarks/run.py", *given, env=source_env())
 
 
 @nox.session

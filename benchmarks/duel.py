@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.agree import disagreements
-from benchmarks.model import Case, Contender, task
+from benchmarks.model import NO_SAVING, Case, Contender, Saving, task
 from benchmarks.pool import WorkerFailed
 from benchmarks.sides.base import Staging
 from benchmarks.stats import Ratio, Summary, paired_ratio, summarise
@@ -48,7 +48,7 @@ class Row:
     compile: float | None = None
     staging: Summary | None = None
     temp_bytes: int | None = None
-    saved_bytes: int | None = None
+    saving: Saving = NO_SAVING
     copies: int | None = None
     ratio: Ratio | None = None
     lower_ratio: Ratio | None = None
@@ -62,7 +62,10 @@ class Row:
         if name in ("run", "trace_lower", "staging"):
             summary: Summary | None = getattr(self, name)
             return None if summary is None else summary.median
-        value: float | None = getattr(self, name)
+        if name == "of_allowed":
+            allowed = self.saving.allowed_bytes
+            return None if not allowed or self.temp_bytes is None else self.temp_bytes / allowed
+        value: float | None = getattr(self.saving if name == "saved_bytes" else self, name)
         return value
 
 
@@ -122,7 +125,7 @@ class Runner:
             return None
         assert isinstance(built, Built)
         row.compile, row.temp_bytes, row.copies = built.compile, built.temp_bytes, built.copies
-        row.saved_bytes = built.saved_bytes
+        row.saving = built.saving
         return built
 
     def check(self, case: Case, size: int, active: list[Contender], rows: dict[str, Row]) -> None:
@@ -196,7 +199,9 @@ class Runner:
         return times
 
     def staging(self, case: Case, active: list[Contender], size: int, rows: dict[str, Row]) -> None:
-        """Time tracing and lowering, and compiling if the case asks for it, in alternating rounds."""
+        """Time tracing and lowering, and compiling, as far as the case asks for it, in alternating rounds."""
+        if not case.staged:
+            return
         lower: dict[str, list[float]] = {c.name: [] for c in active}
         whole: dict[str, list[float]] = {c.name: [] for c in active}
         for _ in range(self.settings.lower_rounds):

@@ -8,16 +8,39 @@ Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Plan:
+    """A way to save less: the bytes that are saved, and the operations of products that are computed again."""
+
+    saved_bytes: int
+    flops_again: int
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a library says of the memory of a gradient: the bytes that it saves, those that its budget allows.
+
+    `plans` are the ways that it finds to save less.
+    """
+
+    saved_bytes: int | None = None
+    allowed_bytes: int | None = None
+    plans: tuple[Plan, ...] = ()
+
+
+NO_SAVING = Saving()
+
+
+@dataclass(frozen=True)
 class Program:
     """One function to compile, its arguments as NumPy arrays, and the array shapes no loop step may copy.
 
-    `saved_bytes` is what its forward pass saves for the backward pass, where a benchmark compares that.
+    `saving` is what it saves for a backward pass, where a benchmark compares that.
     """
 
     fun: Callable[..., Any]
     args: tuple[Any, ...]
     watched: tuple[tuple[int, ...], ...] = ()
-    saved_bytes: int | None = None
+    saving: Saving = NO_SAVING
 
 
 @dataclass(frozen=True)
@@ -65,11 +88,12 @@ class RatioLimit:
 
 @dataclass(frozen=True)
 class AtMost:
-    """Our own metric, at the largest size."""
+    """Our own metric, or that of another contender, at the largest size."""
 
     metric: str
     at_most: float
     row: str
+    contender: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +123,15 @@ class GeomeanLimit:
     cases: tuple[str, ...]
 
 
-Limit = RatioLimit | AtMost | GrowthLimit | NoCopies
+@dataclass(frozen=True)
+class NoMoreAgain:
+    """For each plan of a peer, one of ours that saves no more bytes and computes no more operations again."""
+
+    peer: str
+    row: str
+
+
+Limit = RatioLimit | AtMost | GrowthLimit | NoCopies | NoMoreAgain
 
 
 @dataclass(frozen=True)
@@ -108,9 +140,9 @@ class Case:
 
     `rtol` is relative to the largest magnitude of each array. `sizes` are what the builders get; `steps` are what
     growth is measured against, the sizes themselves if empty. A peer whose runs take longer than `cap` seconds gets no
-    larger sizes; the rounds at one size may take `seconds` in all. With `compiles`, compiling is timed in rounds,
-    as tracing and lowering are. The rounds are run in so many `processes` of each side, one after the other: where a
-    process happens to put its code and data can change the time of a call by some per cent.
+    larger sizes; the rounds at one size may take `seconds` in all. Tracing and lowering are timed in rounds where a
+    case is `staged`; with `compiles`, so is compiling. The rounds are run in so many `processes` of each side, one
+    after the other: where a process happens to put its code and data can change the time of a call by some per cent.
     """
 
     name: str
@@ -123,6 +155,7 @@ class Case:
     steps: tuple[int, ...] = ()
     cap: float = 1.0
     seconds: float = 15.0
+    staged: bool = True
     compiles: bool = False
     processes: int = 1
 

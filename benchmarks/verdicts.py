@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.duel import Row
-from benchmarks.model import AtMost, Case, GeomeanLimit, GrowthLimit, Limit, NoCopies, RatioLimit
+from benchmarks.model import (
+    AtMost,
+    Case,
+    GeomeanLimit,
+    GrowthLimit,
+    Limit,
+    NoCopies,
+    NoMoreAgain,
+    RatioLimit,
+)
 from benchmarks.stats import Ratio, growth_exponent, meets
 
 
@@ -66,6 +75,8 @@ def judge(case: Case, limit: Limit, rows: Sequence[Row]) -> Finding:
             return growth_finding(case, limit, rows)
         case NoCopies():
             return copies_finding(case, limit, rows)
+        case NoMoreAgain():
+            return again_finding(case, limit, rows)
 
 
 def ratio_finding(case: Case, limit: RatioLimit, rows: Sequence[Row]) -> Finding:
@@ -105,15 +116,16 @@ def measured_ratio(metric: str, ours: Row, theirs: Row) -> Ratio | None:
 
 
 def own_finding(case: Case, limit: AtMost, rows: Sequence[Row]) -> Finding:
-    """Our own metric at the largest size that ran."""
-    mine = [row for row in rows if row.contender == case.ours.name]
+    """Our own metric, or that of the contender named, at the largest size that ran."""
+    name = limit.contender or case.ours.name
+    mine = [row for row in rows if row.contender == name]
     values = {row.size: row.metric(limit.metric) for row in mine}
     known = {size: value for size, value in values.items() if value is not None}
+    what = limit.metric if limit.contender is None else f"{limit.metric} of {limit.contender}"
     if not known:
-        what, at_most = limit.metric, f"{limit.at_most:g}"
-        return Finding(case.name, what, limit.row, "not measured", at_most, None)
+        return Finding(case.name, what, limit.row, "not measured", f"{limit.at_most:g}", None)
     size = max(known)
-    what, kept = f"{limit.metric}, n = {size}", known[size] <= limit.at_most
+    what, kept = f"{what}, n = {size}", known[size] <= limit.at_most
     return Finding(case.name, what, limit.row, f"{known[size]:.3g}", f"{limit.at_most:g}", kept)
 
 
@@ -137,6 +149,30 @@ def copies_finding(case: Case, limit: NoCopies, rows: Sequence[Row]) -> Finding:
     if not counts:
         return Finding(case.name, what, limit.row, "not measured", "0", None)
     return Finding(case.name, what, limit.row, str(max(counts)), "0", max(counts) == 0)
+
+
+def again_finding(case: Case, limit: NoMoreAgain, rows: Sequence[Row]) -> Finding:
+    """For each plan of the peer, the operations of ours that saves no more: all of them, and whether each is enough."""
+    ours, theirs = (
+        [plan for row in rows if row.contender == name for plan in row.saving.plans]
+        for name in (case.ours.name, limit.peer)
+    )
+    what = f"operations again / {limit.peer}'s, at its saved bytes"
+    if not ours or not theirs:
+        return Finding(case.name, what, limit.row, "not measured", "1", None)
+    least = [
+        min((p.flops_again for p in ours if p.saved_bytes <= plan.saved_bytes), default=None)
+        for plan in theirs
+    ]
+    found = [
+        "none fits" if mine is None else f"{mine:.3g} / {plan.flops_again:.3g}"
+        for mine, plan in zip(least, theirs, strict=True)
+    ]
+    kept = all(
+        mine is not None and mine <= plan.flops_again
+        for mine, plan in zip(least, theirs, strict=True)
+    )
+    return Finding(case.name, what, limit.row, ", ".join(found), "1", kept)
 
 
 def geomean_finding(limit: GeomeanLimit, rows: Sequence[Row], ours: str = "fiveloop") -> Finding:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmarks.model import Action, Program, Task
+from benchmarks.model import NO_SAVING, Action, Program, Saving, Task
 from benchmarks.sides.base import Ready, Side, Staging, ready_action
 
 MOST_CALLS = 20_000
@@ -27,7 +27,7 @@ class Built:
     temp_bytes: int | None
     copies: int | None
     run: float
-    saved_bytes: int | None = None
+    saving: Saving = NO_SAVING
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Worker:
         self.ready[task.key] = ready
         first = timed(ready)
         run = min(first, timed(ready)) if first < 5.0 else first
-        saved = None if isinstance(program, Action) else program.saved_bytes
-        return Built(ready.trace_lower, ready.compile, ready.temp_bytes, ready.copies, run, saved)
+        saving = NO_SAVING if isinstance(program, Action) else program.saving
+        return Built(ready.trace_lower, ready.compile, ready.temp_bytes, ready.copies, run, saving)
 
     def results(self, key: str) -> dict[str, Any]:
         """What the program computes, as named NumPy arrays."""

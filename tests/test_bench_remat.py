@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import verdicts
 from benchmarks.duel import Row
-from benchmarks.model import AtMost, RatioLimit
+from benchmarks.model import AtMost, Plan, RatioLimit, Saving
 from benchmarks.remat import declared, fiveloop_models
 from benchmarks.remat.inputs import NO_CHECKPOINT, POLICIES
 from benchmarks.remat.models import KEPT, MODELS, Library, Model
@@ -60,7 +60,46 @@ def test_every_model_has_a_case_for_each_policy_and_limits_name_what_runs() -> N
 def test_a_program_says_how_many_bytes_it_saves() -> None:
     # The sequence is data, and the last state is compared with its target: two states of each step, and four gates.
     program = fiveloop_models.build("lstm", NO_CHECKPOINT, 2)
-    assert program.saved_bytes == (6 * 2 + 1) * 32 * 128 * 4
+    assert program.saving.saved_bytes == (6 * 2 + 1) * 32 * 128 * 4
+
+
+def test_a_program_within_a_budget_says_how_many_bytes_that_allows() -> None:
+    case = next(c for c in declared.CASES if c.name.startswith("budget"))
+    (within, *_), at_most = [c for c in case.limits if isinstance(c, AtMost)], 1_000
+    row = Row(case.name, 1, 1, within.contender or "", temp_bytes=1_060)
+
+    def kept(allowed: int | None) -> bool | None:
+        return verdicts.judge(case, within, [replace(row, saving=Saving(None, allowed))]).kept
+
+    assert (kept(at_most), kept(2 * at_most), kept(None)) == (False, True, None)
+
+
+def plans(*costs: tuple[int, int]) -> Saving:
+    return Saving(plans=tuple(Plan(*cost) for cost in costs))
+
+
+def test_our_plans_compute_no_more_again_at_the_bytes_of_each_plan_of_the_peer() -> None:
+    case = next(c for c in declared.CASES if c.name.startswith("torch"))
+    (limit,) = case.limits
+    theirs = Row(case.name, 1, 1, "torch", saving=plans((100, 50), (200, 0)))
+
+    def kept(*ours: tuple[int, int]) -> bool | None:
+        row = Row(case.name, 1, 1, "fiveloop", saving=plans(*ours))
+        return verdicts.judge(case, limit, [row, theirs]).kept
+
+    assert kept((90, 50), (200, 0)) is True
+    assert kept((90, 51), (200, 0)) is False
+    assert kept((101, 0)) is False
+    assert kept() is None
+
+
+def test_plans_without_a_loop_are_those_of_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fiveloop_models, "arguments", lambda model, size: MODELS[model].arguments())
+    program = fiveloop_models.planned("transformer", 3)
+    found = sorted(program.saving.plans, key=lambda plan: plan.saved_bytes)
+    assert len(found) > 2 and found[-1].flops_again == 0
+    assert [p.flops_again for p in found] == sorted((p.flops_again for p in found), reverse=True)
+    assert program.saving.allowed_bytes is not None
 
 
 def test_our_own_metric_misses_its_limit_at_the_largest_size() -> None:

@@ -1,8 +1,18 @@
 """Policies beside jax's on seven models, the default, and budgets."""
 
+from dataclasses import replace
 from typing import Any
 
-from benchmarks.model import AtMost, Benchmark, Case, Contender, GeomeanLimit, Limit, RatioLimit
+from benchmarks.model import (
+    AtMost,
+    Benchmark,
+    Case,
+    Contender,
+    GeomeanLimit,
+    Limit,
+    NoMoreAgain,
+    RatioLimit,
+)
 from benchmarks.remat.inputs import BUDGETS, NO_CHECKPOINT, POLICIES, depth_of
 from benchmarks.remat.models import MODELS
 
@@ -14,9 +24,16 @@ SAME = "a checkpoint of each block, same policy"
 DEFAULT = "bytes that the default saves, models with loops"
 STAGING = "trace, lower and compile a checkpointed 12-layer scan"
 PLANNING = "plan a jaxpr of 5,000 equations"
+AT_ITS_BYTES = "operations again, at the bytes that torch saves within a budget"
+BOUND = "temporary bytes over the budget"
+MONOTONE = "a larger budget is not slower"
 EQUATIONS = 5_000
-SLOW: dict[str, Any] = {"cap": 60.0, "seconds": 30.0, "rtol": 1e-3}
+BESIDE_TORCH = ("transformer", "mixer", "unet")
+"""The models that torch runs, too; there the layers of the transformer are written out, as torch has no `scan`."""
+SLOW: dict[str, Any] = {"cap": 60.0, "seconds": 3.0, "rtol": 1e-3}
 """How patient a case is, and how exact."""
+STAGED = ("nothing_saveable", "dots_saveable")
+"""The policies with which compiling a loop of layers is timed."""
 
 
 def policy_case(model: str, policy: str) -> Case:
@@ -26,7 +43,7 @@ def policy_case(model: str, policy: str) -> Case:
         RatioLimit("run", "jax", 1.0, SAME),
         RatioLimit("temp_bytes", "jax", 1.0, SAME),
     ]
-    is_staged = model == "transformer" and policy != NO_CHECKPOINT
+    is_staged = model == "transformer" and policy in STAGED
     if is_staged:
         limits.append(RatioLimit("staging", "jax", 1.0, STAGING))
     return Case(
@@ -35,24 +52,43 @@ def policy_case(model: str, policy: str) -> Case:
         ours=Contender("fiveloop", "fiveloop", f"{HERE}.fiveloop_models:build", options),
         peers=(Contender("jax", "jax", f"{HERE}.jax_models:build", options),),
         limits=tuple(limits),
+        staged=is_staged,
         compiles=is_staged,
         **SLOW,
     )
 
 
-def budget_case(model: str, budget: float) -> Case:
-    """A model within a budget, beside itself without a checkpoint and with one that saves nothing of each block."""
-    build = f"{HERE}.fiveloop_models:build"
-    options = {"model": model, "budget": budget}
-    peers = [
-        Contender(f"ours, {policy}", "fiveloop", build, {"model": model, "policy": policy})
-        for policy in (NO_CHECKPOINT, "nothing_saveable")
-    ]
+def budget_case(model: str) -> Case:
+    """A model within budgets: each keeps within it, and the largest is not slower than the others."""
+    build = f"{HERE}.fiveloop_models:within"
+    *less, most = (
+        Contender(f"budget {b}", "fiveloop", build, {"model": model, "budget": b}) for b in BUDGETS
+    )
+    ours = replace(most, name="fiveloop")
     return Case(
-        name=f"budget {budget}/{model}",
+        name=f"budget {BUDGETS[-1]}/{model}",
         sizes=(depth_of(model),),
-        ours=Contender("fiveloop", "fiveloop", f"{HERE}.fiveloop_models:within", options),
-        peers=tuple(peers),
+        ours=ours,
+        peers=tuple(less),
+        limits=(
+            *(AtMost("of_allowed", 1.05, BOUND, c.name) for c in (ours, *less)),
+            *(RatioLimit("run", c.name, 1.0, MONOTONE) for c in less),
+        ),
+        staged=False,
+        **SLOW,
+    )
+
+
+def torch_case(model: str) -> Case:
+    """A model within the middle budget, and the plans that each library finds."""
+    options = {"model": model}
+    return Case(
+        name=f"torch/{model}",
+        sizes=(depth_of(model),),
+        ours=Contender("fiveloop", "fiveloop", f"{HERE}.fiveloop_models:planned", options),
+        peers=(Contender("torch", "torch", f"{HERE}.torch_models:build", options),),
+        limits=(NoMoreAgain("torch", AT_ITS_BYTES),),
+        staged=False,
         **SLOW,
     )
 
@@ -67,7 +103,8 @@ PLANNING_CASE = Case(
 
 CASES = (
     *(policy_case(model, policy) for model in MODELS for policy in (*POLICIES, NO_CHECKPOINT)),
-    *(budget_case(model, budget) for model in MODELS for budget in BUDGETS),
+    *(budget_case(model) for model in MODELS),
+    *(torch_case(model) for model in BESIDE_TORCH),
     PLANNING_CASE,
 )
 

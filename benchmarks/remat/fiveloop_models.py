@@ -1,15 +1,29 @@
 """The models in fiveloop: each block under a policy, or the whole loss under a budget."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import fiveloop.numpy as fnp
-from benchmarks.model import Action, Program
-from benchmarks.remat.inputs import NO_CHECKPOINT, arguments, policy_of
+from benchmarks.model import Action, Plan, Program, Saving
+from benchmarks.remat.inputs import MIDDLE, NO_CHECKPOINT, arguments, policy_of
 from benchmarks.remat.models import MODELS
+from benchmarks.remat.models.base import Library, written_out
 from benchmarks.remat.models.fiveloop_library import LIBRARY
-from fiveloop.core import value_and_grad
-from fiveloop.remat import checkpoint, policies, saved_residuals
+from fiveloop.core import extend, transforms, value_and_grad
+from fiveloop.remat import (
+    Residual,
+    checkpoint,
+    explain_residuals,
+    policies,
+    residuals,
+    saved_residuals,
+)
+from fiveloop.remat.budget.amount import amount
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+
+STEPS = 20
+"""How many budgets are tried to find plans."""
 
 
 def build(model: str, policy: str, size: int) -> Program:
@@ -20,23 +34,59 @@ def build(model: str, policy: str, size: int) -> Program:
     return program(lambda params, data: MODELS[model].loss(library, params, data), model, size)
 
 
-def within(model: str, budget: float, size: int) -> Program:
+def within(model: str, budget: float, size: int, library: Library = LIBRARY) -> Program:
     """The loss and its gradient, the whole under a budget."""
-    loss = checkpoint(lambda params, data: MODELS[model].loss(LIBRARY, params, data), budget=budget)
+    loss = checkpoint(lambda params, data: MODELS[model].loss(library, params, data), budget=budget)
     return program(loss, model, size)
 
 
 def program(loss: Any, model: str, size: int) -> Program:
-    """What is timed, and the bytes that it saves for the backward pass beside its arguments."""
+    """What is timed, the bytes that it saves for the backward pass beside its arguments, and those of its budget."""
     params, data = arguments(model, size)
 
     def step(params: Any, data: Any) -> dict[str, Any]:
         value, grads = value_and_grad(loss)(params, data)
         return {"loss": value, "grads": grads}
 
-    kept = saved_residuals(lambda params: loss(params, data), params)
-    saved = sum(r.bytes for r in kept if "argument" not in r.origin)
-    return Program(step, (params, data), saved_bytes=saved)
+    told = explain_residuals(lambda params: loss(params, data), params)
+    allowed = [c.budget.bytes_of(c.least, c.everything) for c in told.choices]
+    saving = Saving(saved_bytes(told.residuals), next(iter(allowed), None))
+    return Program(step, (params, data), saving=saving)
+
+
+def saved_bytes(kept: Iterable[Residual]) -> int:
+    """The bytes that are saved for the backward pass, but for arguments."""
+    return sum(r.bytes for r in kept if "argument" not in r.origin)
+
+
+def planned(model: str, size: int) -> Program:
+    """The loss and its gradient within the middle budget, without a loop, and the plans of a range of budgets."""
+    library = replace(LIBRARY, scan=written_out)
+    params, data = arguments(model, size)
+    loss = lambda params: MODELS[model].loss(library, params, data)
+    # One jaxpr for all budgets, so that it is planned once.
+    jaxpr, names = residuals.staged(model, loss, params)
+
+    def halves(budget: float) -> residuals.Halves:
+        chosen = CheckpointParams(jaxpr, policies.undecided, Origin(model), budget=amount(budget))
+        eqn = extend.new_eqn(checkpoint_p, jaxpr.invars, chosen)
+        return residuals.split_in_halves(jaxpr.replace(eqns=[eqn], outvars=eqn.outvars), names)
+
+    found = [halves(k / STEPS) for k in range(STEPS + 1)]
+    least = products(found[-1].both_passes())
+    plans = {Plan(saved_bytes(h.residuals()), products(h.both_passes()) - least) for h in found}
+    one = within(model, MIDDLE, size, library)
+    return replace(one, saving=replace(one.saving, plans=tuple(plans)))
+
+
+def products(jaxpr: Any) -> int:
+    """The operations of the matrix products of a jaxpr without loops."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        total += sum(map(products, extend.jaxprs_in(eqn.params)))
+        if eqn.primitive.name == "dot_general":
+            total += transforms.equation_cost(eqn).flops
+    return total
 
 
 def planning(size: int) -> Action:

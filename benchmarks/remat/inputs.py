@@ -16,6 +16,7 @@ POLICIES = (
 )
 BUDGETS = (0.25, 0.5, 0.75)
 """What of the bytes between the least that can and all."""
+MIDDLE = 0.5
 
 
 def depth_of(model: str) -> int:

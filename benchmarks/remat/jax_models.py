@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax._src.ad_checkpoint import saved_residuals
 
-from benchmarks.model import Program
+from benchmarks.model import Program, Saving
 from benchmarks.remat.inputs import NO_CHECKPOINT, arguments, policy_of
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.jax_library import LIBRARY
@@ -32,4 +32,4 @@ def build(model: str, policy: str, size: int) -> Program:
     saved = sum(
         aval.size * aval.dtype.itemsize for aval, origin in kept if "argument" not in origin
     )
-    return Program(step, (params, data), saved_bytes=saved)
+    return Program(step, (params, data), saving=Saving(saved))

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from benchmarks.sides.base import map_leaves, named
 
 Tree = Any
 Sizes = Mapping[str, int]
@@ -18,7 +21,7 @@ class Library:
     """A library: `block` wraps each repeated part of a model (a checkpoint, or nothing), `name` labels a value."""
 
     np: ModuleType
-    nn: ModuleType
+    nn: Any
     scan: Callable[..., Any]
     name: Callable[[Any, str], Any] = lambda x, name: x
     block: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f
@@ -65,6 +68,13 @@ class Draw:
     def below(self, limit: int, *shape: int) -> np.ndarray:
         """Whole numbers from zero."""
         return self.generator.integers(0, limit, shape).astype(np.int32)
+
+
+def written_out(step: Callable[..., Any], carry: Any, xs: Tree) -> tuple[Any, None]:
+    """A `scan` without a loop, of steps that stack nothing."""
+    for k in range(len(next(iter(named(xs).values())))):
+        carry, _ = step(carry, map_leaves(itemgetter(k), xs))
+    return carry, None
 
 
 def normalised(np: ModuleType, x: Any, scale: Any) -> Any:

@@ -65,7 +65,7 @@ def rotations(lib: Library, time: int, head_width: int) -> tuple[Any, Any]:
     """Cosine and sine of the angle of each pair of features at each position."""
     pair = numpy.arange(head_width // 2)
     speeds = (ROTARY_BASE ** (-2.0 * pair / head_width)).astype(numpy.float32)
-    angles = lib.np.arange(time).astype(numpy.float32)[:, None] * speeds
+    angles = lib.np.arange(time).astype("float32")[:, None] * speeds
     return lib.np.cos(angles), lib.np.sin(angles)
 
 

@@ -150,7 +150,9 @@ class Search:
             inner = self._with(
                 times[depth - 1, first, middles], [chain.cotangents[m] for m in middles]
             )
-            inner += self._with(times[depth, middles, last], chain.crossing[first, middles].tolist())
+            inner += self._with(
+                times[depth, middles, last], chain.crossing[first, middles].tolist()
+            )
             inner += np.cumsum(chain.forward_time[first : last - 1], dtype=np.float32)[1:, None]
             found = np.concatenate([found, inner])
             needs += chain.forward_needs[first, middles].tolist()
