@@ -174,9 +174,9 @@ def register_node(
     from_iterable: Callable[[Any, tuple[Any, ...]], T],
     names: Sequence[str] = (),
 ) -> type[T]:
-    """Make a class a container: how to take it apart into (children, aux), and to build it.
+    """Register a class as a pytree node, by functions that flatten it into (children, aux) and rebuild it.
 
-    `names` are the attributes that the children are, for messages: without them a child is told by its number.
+    `names` are the attribute names of the children, for messages: without them a child is identified by its number.
 
     >>> class Pair:
     ...     def __init__(self, x, y):

@@ -84,17 +84,18 @@ def accumulate_grads(
     aux_reduction: Reduction = "mean",
     progress: Shown = False,
 ) -> Callable[..., Any]:
-    """As `value_and_grad(fun)`, but of a batch cut into `microbatches` equal parts that are worked on in turn.
+    """As `value_and_grad(fun)` of a batch that is split into `microbatches` equal parts, which run one after the
+    other.
 
-    The arguments `batch_argnums` are pytrees of arrays with the batch in the first axis; the others are the same
-    for all parts. Value and gradient are the mean over the parts, or the sum, according to `reduction`: those of
-    the whole batch, if `fun` takes the mean or the sum over it. Gradients are summed in place in one buffer each,
-    half floats in float32. Of an argument that is a Ref the gradient is that of what it holds, as of `grad`; all
+    The arguments `batch_argnums` are pytrees of arrays with the batch in the first axis; the others are the same for
+    all parts. Value and gradient are the mean over the parts, or the sum, according to `reduction`: those of the
+    whole batch, if `fun` takes the mean or the sum over it. Gradients are summed in place in one buffer each, half
+    floats in float32. For an argument that is a Ref, the gradient is with respect to its contents, as for `grad`; all
     other Refs, passed or closed over, are read and written part after part. With `has_aux` the auxiliary results,
     arrays that `fun` returns beside its value, are reduced by `aux_reduction`, or stacked. With `progress` (True, a
     label, or a `Progress`) a bar counts the parts.
 
-    Raises ValueError if the batch cannot be cut into equal parts, TypeError for what `value_and_grad` refuses.
+    Raises ValueError if the batch cannot be split into equal parts, and TypeError where `value_and_grad` does.
 
     >>> import fiveloop.numpy as fnp
     >>> def loss(w, x):

@@ -16,21 +16,21 @@ from fiveloop.loops.progress.api import Progress
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """The planning steps of a loop, each of them on or off. Results are the same either way, but for rounding.
+    """The planning steps of a loop, each of them on or off. Results are the same, up to rounding.
 
     promote     : a carried array that is only indexed and updated at indices becomes a Ref
-    constants   : a constant that is read at indices becomes a Ref, whose derivative costs what is read
-    hoist       : what no step changes is computed once, before the loop
-    fold        : writes of a step that come to one are one, and a read of what was just written is what was written
+    constants   : a constant that is read at indices becomes a Ref, whose derivative touches only what was read
+    hoist       : a value that is the same in every step is computed once, before the loop
+    fold        : several writes of a step to one element become one, and a read of an element just written its value
     carry       : an element that a step writes is carried to the step that reads it, not read again
-    sink        : products that a loop adds up, and does not read, become one contraction after it
-    fuse        : an array that the loop alone uses, a slot a step, is made slot by slot in it, where that is cheap
-    branch      : what one branch alone makes for a Ref, or takes from it, is written and read there, if it is large
-    unroll      : steps that wait for each other's numbers are compiled several to a turn, if that is left open
-    ranges      : an index that the counter shows to be in range is not resolved again
-    passthrough : what a state, a stack or a carry holds is read from there in the derivative, not kept once more
+    sink        : products that a loop sums, and does not read, become one contraction after it
+    fuse        : an array that only the loop reads, one slot per step, is computed slot by slot, where that is cheap
+    branch      : large elements that only one branch of a `cond` reads or writes are read or written in that branch
+    unroll      : short steps that depend on the step before are compiled several per iteration, if `unroll` is "auto"
+    ranges      : an index that is in bounds by the range of the counter is not checked at run time
+    passthrough : a residual that a state, an output or a carry contains is read from there, and not saved again
 
-    `tell` keeps a record of what each step did, which `explain` prints.
+    `tell` records what each step did, which `explain` prints.
 
     >>> Planning(sink=False).sink
     False
@@ -72,9 +72,10 @@ def current_planning() -> Planning:
 
 @contextmanager
 def planning(everything: bool | None = None, /, **steps: bool) -> Iterator[Planning]:
-    """Within the block, loops are traced with some planning steps on or off; `planning(False)` is none at all.
+    """Within the block, loops are traced with some planning steps on or off; `planning(False)` turns all of them off.
 
-    A loop keeps the choice through all transforms. What a jitted function has traced elsewhere is not used.
+    The choice belongs to the loop under all transforms. A jitted function that was traced outside the block is traced
+    again.
 
     >>> from fiveloop.loops import fori_loop
     >>> with planning(promote=False) as chosen:

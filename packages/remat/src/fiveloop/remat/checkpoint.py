@@ -58,20 +58,21 @@ def checkpoint(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """`fun`, whose derivative saves what `policy` says and computes the rest again.
+    """`fun`, with a derivative that saves the values that `policy` selects and recomputes the others.
 
-    Values and derivatives are those of `fun`. Without a policy nothing but the arguments is saved. A policy is one
-    of `fiveloop.remat.policies`, or any function from an equation to whether its results are saved; it reaches into
-    calls, loops and branches. Within another checkpoint only what both policies save is saved. Static arguments are
-    hashable Python values that the function may depend on, as in `jit`. With `prevent_cse=False` XLA may merge what is
-    computed again with the first computation, which undoes the checkpoint where both are in one body. Without a
-    function it is a decorator: `@checkpoint(policy=...)`. A name in a policy that labels nothing in `fun` is told by a
-    warning of the logger "fiveloop.remat".
+    Values and derivatives are those of `fun`. Without a policy, only the arguments are saved. A policy is one of
+    `fiveloop.remat.policies`, or any function that takes an equation and returns whether its results are saved; it
+    applies in calls, loops and branches, too. Within another checkpoint, a value is saved if both policies save it.
+    Static arguments are hashable Python values that the function may depend on, as in `jit`. With `prevent_cse=False`
+    XLA may merge a recomputation with the first computation, which undoes the checkpoint where both are in one body.
+    Without a function it is a decorator: `@checkpoint(policy=...)`. The logger "fiveloop.remat" warns if a name in a
+    policy labels no value of `fun`.
 
-    With a `budget` what is saved is chosen so that the gradient of `fun`, compiled alone, needs no more temporary
-    memory, in the least estimated time: bytes as an int or as text ("2GiB", "24 MB"), or a fraction from 0.0, the least
-    that some plan needs, to 1.0, saving everything. Verdicts of a policy beside it are fixed first. ValueError if no
-    plan keeps within it; the error says how much the least needs.
+    With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no
+    more temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text
+    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, saving everything. The verdicts
+    of a policy are fixed first. Raises ValueError, with the least memory of any plan, if no plan is within the
+    budget.
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad

@@ -44,12 +44,13 @@ class Need:
 
 @dataclass(frozen=True)
 class Residual:
-    """One array that is kept for the backward pass.
+    """One array that is saved for the backward pass.
 
-    `origin` says what it is, `source` is the line that made it, in `path`: the loops, branches and calls around, the
-    outermost first. `label` is its name in the program. One of `trips` above 1 is stacked over the steps of the loops.
-    `needed_by` are the equations of the backward pass that use it. `verdict` is that of the `policy` on it, `reason`
-    says why it is kept, and `flops` what it would cost to compute it from the other residuals of its place.
+    `origin` describes the value, `source` is the line that computes it, and `path` lists the loops, branches and
+    calls around it, outermost first. `label` is its name in the program. If `trips` is above 1, it is stacked over
+    the steps of the loops. `needed_by` lists the equations of the backward pass that use it. `verdict` is the
+    decision of the `policy`, `reason` says why it is saved, and `flops` is the cost of computing it from the other
+    residuals of its body.
     """
 
     aval: ir.Aval
@@ -112,10 +113,11 @@ class SavedResiduals:
 
 
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedResiduals:
-    """What the derivative of `f` in all its floating arguments keeps between its two passes.
+    """The residuals of the derivative of `f` with respect to all its floating arguments: what it saves between its
+    two passes.
 
-    An argument of `f` that is kept counts too; what a loop keeps of each step counts as one stacked array. The
-    claim is the program's; what XLA allocates is told by `jit(f).lower(...).compile().memory_analysis()`.
+    Saved arguments of `f` are listed too; a residual of each step of a loop is one stacked array. The list describes
+    the jaxpr; `jit(f).lower(...).compile().memory_analysis()` reports the memory that XLA allocates.
 
     >>> import fiveloop.numpy as fnp
     >>> kept = saved_residuals(lambda x: fnp.sin(x) * x, 1.0)

@@ -45,8 +45,8 @@ def new_ref(init: T, *, differentiable: bool = True) -> T: ...
 def new_ref(init: Any, *, differentiable: bool = True) -> Any:
     """A mutable array that starts with the contents of `init`; a pytree of arrays gives a pytree of Refs.
 
-    The Ref has the shape and dtype of `init`, and copies nothing until it is written. Of one that is not
-    `differentiable` no derivative is taken: what is written there, and what is read, is as after `stop_gradient`.
+    The Ref has the shape and dtype of `init`, which is copied at the first write. If it is not `differentiable`,
+    values written to it and values read from it have no derivative, as after `stop_gradient`.
 
     >>> r = new_ref([1.0, 2.0])
     >>> r[0][...] = 5.0
@@ -97,9 +97,9 @@ def freeze(ref: T) -> T: ...
 
 
 def freeze(ref: Any) -> Any:
-    """The array that a Ref holds, or a pytree of them; the Ref cannot be used afterwards.
+    """The final contents of a Ref, or of a pytree of Refs; the Ref cannot be used afterwards.
 
-    Raises FrozenRefError, with the place where it was frozen, if the Ref has been frozen before.
+    Raises FrozenRefError, with the line where it was frozen, if the Ref has been frozen before.
 
     >>> r = new_ref(np.zeros(2))
     >>> r[1] = 3.0
@@ -128,7 +128,7 @@ def _freeze(ref: Any) -> Value:
 
 
 def get(ref: Any, index: Any = ...) -> Value:
-    """What the Ref holds at an index: `ref[index]`, an array of the index's shape and the Ref's dtype.
+    """Read a Ref at an index: `ref[index]`, an array of the index's shape and the Ref's dtype.
 
     Raises IndexError if a known index is out of bounds; a traced one is clamped.
 
@@ -151,10 +151,10 @@ def get(ref: Any, index: Any = ...) -> Value:
 
 
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
-    """Write `x` at an index, and give what was there before.
+    """Write `x` at an index, and return the value that was there.
 
-    A traced index that is out of bounds is clamped for what is given, and nothing is written there. `x` must broadcast
-    to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
+    A traced index that is out of bounds is clamped for the read, and nothing is written there. `x` must broadcast to
+    the shape that the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
 
     >>> r = new_ref(np.arange(3))
     >>> swap(r, 0, 7), r[...]
@@ -222,10 +222,11 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
 
 
 def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
-    """Combine `x` with what the Ref holds at an index, by a monoid; an index that names an element twice does it twice.
+    """Combine `x` with the contents of a Ref at an index, by a monoid; an element that the index names twice is
+    combined twice.
 
     The monoids are "add" (as `ref[index] += x`), "mul", "max" and "min", and for bools and integers, bit by bit,
-    "and" and "or". Accumulations by one monoid commute. Of equal extremes the first keeps the derivative.
+    "and" and "or". Accumulations by one monoid commute. Among equal extremes, the first one gets the derivative.
 
     >>> r = new_ref(np.array([1.0, 5.0, 2.0]))
     >>> accumulate(r, np.array([0, 1, 0]), np.array([3.0, 4.0, 7.0]), "max")

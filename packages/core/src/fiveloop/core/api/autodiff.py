@@ -116,7 +116,7 @@ class Pushforward(Derivative):
 
 @dataclass(frozen=True, slots=True)
 class NotNeeded:
-    """Stands in `args_res` for what a pullback does not keep of the arguments."""
+    """The entry of `args_res` for an argument that a pullback does not save."""
 
 
 class Pullback(Derivative, Generic[A]):
@@ -488,9 +488,10 @@ def vjp(
 def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and a function from a cotangent of it to cotangents of the arguments.
 
-    The cotangent has the structure, shapes and dtypes of the result. With `has_aux` the function returns a
-    pair, whose second part is given back as it is, third. The cotangent of a Ref is that of what it held before
-    the call; `f_vjp.with_refs` adds cotangents to Refs. `f_vjp` is a pytree of what it keeps: `jit` takes and gives it.
+    The cotangent has the structure, shapes and dtypes of the result. With `has_aux` the function returns a pair,
+    whose second part is returned unchanged as a third result. The cotangent of a Ref is that of its contents before
+    the call; `f_vjp.with_refs` adds cotangents to Refs. `f_vjp` is a pytree of its residuals, so jitted functions can
+    take and return it.
 
     >>> y, f_vjp = vjp(lambda x: x * x, 3.0)
     >>> f_vjp(1.0)

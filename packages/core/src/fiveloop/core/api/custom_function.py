@@ -23,7 +23,7 @@ from fiveloop.core.dataclass import dataclass
 
 @dataclass(frozen=True)
 class SymbolicZero:
-    """A tangent or cotangent that is zero, without an array: what rules with `symbolic_zeros` get and may return."""
+    """A tangent or cotangent that is zero, without an array: rules with `symbolic_zeros` take it and may return it."""
 
     aval: ir.Aval
 

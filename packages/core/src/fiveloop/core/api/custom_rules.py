@@ -144,15 +144,14 @@ class CustomVJPPrimal(NamedTuple):
 
 
 class custom_vjp(custom_function.CustomFunction[P, R]):
-    """A function whose derivative is what `defvjp` says.
+    """A function whose derivative is defined by `defvjp`.
 
     `fwd` takes the function's arguments, and returns its result and residuals: any pytree of arrays. `bwd` takes
-    the residuals and the cotangent of the result, and returns a tuple of cotangents, one an argument; None counts
-    as zero. Of a Ref, it gives the cotangent of what the Ref held at the call; what `fwd` writes has no derivative.
-    Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd` takes them in their places, `bwd` takes them
-    first.
-    Forward mode is derived by transposing `bwd`, which is linear in the cotangent. Without derivatives, the function
-    itself runs.
+    the residuals and the cotangent of the result, and returns a tuple of cotangents, one per argument; None stands
+    for zero. For a Ref, `bwd` returns the cotangent of its contents before the call; values that `fwd` writes have no
+    derivative. Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd` takes them in their positions,
+    `bwd` takes them first. Forward mode transposes `bwd`, which must be linear in the cotangent. Without
+    differentiation, the function itself runs.
 
     >>> @custom_vjp
     ... def f(x):
@@ -293,7 +292,7 @@ def custom_derivative(
     nondiff_argnames: str | Sequence[str] = (),
     symbolic_zeros: bool = False,
 ) -> Callable[P, R]:
-    """`fun` with the derivative that is given: by a jvp, by `fwd` and `bwd`, or by both.
+    """`fun` with a custom derivative: a jvp, `fwd` and `bwd`, or both.
 
     With both, forward mode is `jvp`, and reverse mode is `fwd` and `bwd`. A missing reverse mode is the transpose of
     `jvp`; a missing forward mode is the transpose of `bwd`, and using it is an error that says why, where `bwd` cannot
@@ -356,11 +355,11 @@ VmapFunction = TypeVar("VmapFunction", bound=Callable[..., tuple[Any, Any]])
 
 
 class custom_vmap(custom_function.CustomFunction[P, R]):
-    """A function that under `vmap` is what `def_vmap` says.
+    """A function whose batching is defined by `def_vmap`.
 
-    The rule takes the size of the batch, a list that says for each argument which of its leaves have the batch, in
-    front, and the arguments. It returns the result and, in the same structure, which of its leaves have the batch.
-    Derivatives of the batch are those of the rule; for a derivative rule beside it, give that to the whole:
+    The rule takes the size of the batch, a list that says which leaves of each argument have a batch axis in front,
+    and the arguments. It returns the result and, in the same structure, which of its leaves have a batch axis.
+    Derivatives of the batched function differentiate the rule. To define a derivative as well, use
     `custom_vjp(custom_vmap(f))`.
 
     >>> @custom_vmap
@@ -433,11 +432,12 @@ def _flat_vmap(rule: Any, call: custom_function.Call) -> FlatVmap:
 def closure_convert(
     fun: Callable[..., R], *example_args: Any
 ) -> tuple[Callable[..., R], list[Any]]:
-    """`fun` as a function that takes what it closes over, if that may be differentiated, after its arguments.
+    """`fun` as a function that takes the differentiable values it closes over as further arguments.
 
-    `fun` runs once, on arguments of the types of `example_args`, to which it is bound. What is given back is a function
-    of such arguments followed by the closed-over values, and the list of these: traced values of floating types, which
-    a function with a custom rule must be given as arguments to have derivatives by them.
+    `fun` is traced once, on arguments of the types of `example_args`; the result takes arguments of these types only.
+    Returns a function of such arguments followed by the closed-over values, and the list of these values: traced
+    values of floating types. Pass them to a function with a custom rule as arguments, so that it has derivatives with
+    respect to them.
 
     >>> def slope_by_scale(scale):
     ...     f, consts = closure_convert(lambda x: scale * x, 1.0)
@@ -489,10 +489,11 @@ pytree.register_node(_Rule, lambda r: (r.kept, r.form), _Rule)
 
 
 def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callable[P, R]:
-    """A function that gives its result, and with it the function from a cotangent of it to cotangents of the arguments.
+    """A custom derivative: `fun` returns its result and a function from its cotangent to cotangents of the arguments.
 
-    The second may close over what the first has computed. It gives a tuple, one cotangent an argument, or of one
-    argument its cotangent. It is staged when the result is computed, so it cannot branch on values.
+    The inner function may close over values that the outer one has computed. It returns a tuple with a cotangent for
+    each argument, or for one argument its cotangent. It is staged when the result is computed, so it cannot branch on
+    values.
 
     >>> @custom_gradient
     ... def f(x):

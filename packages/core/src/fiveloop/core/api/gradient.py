@@ -23,12 +23,12 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives both the value of `fun` and its gradient with respect to the arguments `argnums`.
+    """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`.
 
     `fun` must return a float scalar, or with `has_aux` a pair of one and anything else, arrays or not.
     The gradient has the structure, shapes and dtypes of the argument; for several argnums it is a tuple. With
     `holomorphic` arguments and result are complex, and the gradient is the complex derivative. With `allow_int`
-    arguments may hold integers, whose gradients are zeros of their own dtype.
+    arguments may be integers, whose gradients are zeros of their own dtype.
 
     >>> value_and_grad(lambda x: x**2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))
@@ -66,9 +66,9 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of `fun` with respect to the arguments `argnums`.
+    """A function that returns the gradient of `fun` with respect to the arguments `argnums`.
 
-    As `value_and_grad`; with `has_aux` it gives a pair of the gradient and the auxiliary result.
+    As `value_and_grad`; with `has_aux` it returns a pair of the gradient and the auxiliary result.
 
     >>> grad(lambda x: x**2)(3.0)
     Array(6., dtype=float32)
@@ -126,13 +126,13 @@ def jacfwd(
     allow_int: bool = False,
     chunk: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fun`, column by column: forward mode, for few inputs.
+    """A function that returns the Jacobian of `fun`, column by column: forward mode, for few inputs.
 
     The Jacobian has the structure of the result, with that of the argument in place of each leaf (a tuple of them
     for several argnums); its arrays have the shape of the result, then that of the argument. With `has_aux` it
-    gives a pair of the Jacobian and the auxiliary result. `chunk` tangents are pushed through at a time, all at
-    once if it is not given: less memory, for `fun` run again for each chunk. With `allow_int` arguments may hold
-    integers, whose slopes are zeros of their own dtype.
+    returns a pair of the Jacobian and the auxiliary result. `chunk` is the number of tangents that are pushed forward
+    at a time, by default all: smaller chunks take less memory, but `fun` runs once for each. With `allow_int`
+    arguments may be integers, whose derivatives are zeros of their own dtype.
 
     >>> jacfwd(lambda x: x**2)(np.arange(2.0, dtype="float32"))
     Array([[0., 0.],
@@ -178,10 +178,10 @@ def jacrev(
     allow_int: bool = False,
     chunk: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian of `fun`, row by row: reverse mode, for few results.
+    """A function that returns the Jacobian of `fun`, row by row: reverse mode, for few results.
 
-    The Jacobian is that of `jacfwd`. `fun` runs once; `chunk` cotangents are pulled back at a time, all at once if
-    it is not given.
+    The Jacobian is that of `jacfwd`. `fun` runs once; `chunk` is the number of cotangents that are pulled back at a
+    time, by default all.
 
     >>> jacrev(lambda x: x**2)(np.arange(2.0, dtype="float32"))
     Array([[0., 0.],
@@ -240,10 +240,10 @@ def hessian(
     allow_int: bool = False,
     chunk: int | None = None,
 ) -> Callable[..., Any]:
-    """A function that gives the second derivatives of `fun`: forward mode over reverse mode.
+    """A function that returns the second derivatives of `fun`: forward mode over reverse mode.
 
     The result is the Jacobian of the Jacobian; for a scalar result and one array argument it is a square, shape
-    after shape. `chunk` tangents are pushed through the gradient at a time.
+    after shape. `chunk` is the number of tangents that are pushed through the gradient at a time.
 
     >>> hessian(lambda x: (x**3).sum())(np.arange(2.0, dtype="float32"))
     Array([[0., 0.],

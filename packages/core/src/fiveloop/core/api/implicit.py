@@ -116,10 +116,10 @@ def custom_linear_solve(
 ) -> Any:
     """The solution of `matvec(x) = b` that `solve(matvec, b)` finds, differentiated through the equation.
 
-    `matvec` is linear and keeps structure, shapes and dtypes, and so do the solvers: a TypeError names the one that
-    does not. `transpose_solve(vecmat, y)` solves the transposed system, for reverse mode; with `symmetric` it is
-    `solve`. Derivatives are with respect to `b` and to what `matvec` closes over; solvers may close over anything. With
-    `has_aux`, they return a pair, whose second part has no derivative.
+    `matvec` must be linear. It and the solvers must preserve structure, shapes and dtypes; a TypeError names the one
+    that does not. `transpose_solve(vecmat, y)` solves the transposed system, for reverse mode; with `symmetric` it is
+    `solve`. Derivatives are with respect to `b` and to the values that `matvec` closes over; solvers may close over
+    any value. With `has_aux`, the solvers return a pair, whose second part has no derivative.
 
     >>> custom_linear_solve(lambda x: 4.0 * x, 2.0, lambda f, b: b / f(1.0), symmetric=True)
     Array(0.5, dtype=float32)

@@ -405,12 +405,12 @@ def jit(
 ) -> JitFunction[..., Any] | Decorator:
     """`fun`, traced and compiled at its first call with arguments of given shapes and dtypes.
 
-    Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may
-    depend on; each value is compiled for. The buffers of donated arguments may be used for results, after which the
-    arguments are gone; a Ref that shares such a buffer takes a copy first. `keep_unused` leaves arguments in the
-    program that nothing uses. `device` may name the one that everything runs on. Within other transforms it is one
-    `closed_call`, which with `inline` is compiled in place, and not as a function. `compiler_options` are XLA's, by
-    their names. Without `fun` it is a decorator: `@jit(...)`.
+    Arguments and results are pytrees of arrays. Static arguments are hashable Python values that the trace may depend
+    on; there is a program for each value. The buffers of donated arguments may be used for results; the arguments
+    cannot be used afterwards. A Ref that shares such a buffer takes a copy first. `keep_unused` leaves unused
+    arguments in the program. `device` names the device to run on. Within other transforms, the function is one
+    `closed_call`; with `inline` that is compiled in place, and not as a function. `compiler_options` are options of
+    XLA, by name. Without `fun` it is a decorator: `@jit(...)`.
 
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)

@@ -87,7 +87,7 @@ def make_jaxpr(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[..., ir.Jaxpr]:
-    """A function that gives the jaxpr of `fun` on arguments, or on descriptions of them.
+    """A function that returns the jaxpr of `fun` for its arguments, or for descriptions of them.
 
     `axis_env` has the names and sizes of named axes that the function may use, outermost first. Static arguments
     are hashable Python values that the trace may depend on, as in `jit`.
@@ -141,7 +141,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def closed_call(
     fun: Callable[P, R], *, name: str | None = None, inline: bool = False
 ) -> Callable[P, R]:
-    """`fun` as one equation: traced once per call, kept whole by every transform, lowered as one function.
+    """`fun` as one equation: traced once per call, one equation under every transform, lowered as one function.
 
     >>> closed_call(lambda x: x + 1.0)(2.0)
     Array(3., dtype=float32, weak_type=True)
@@ -210,7 +210,7 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 
 
 def optimization_barrier(operand: T) -> T:
-    """The same arrays, of which the compiler merges or fuses nothing with what is computed from them.
+    """The same arrays, behind a barrier that XLA does not fuse or merge operations across.
 
     All are computed before anything that uses one of the results. `operand` is an array or a pytree of them;
     tangents and cotangents pass through barriers of their own.
@@ -228,10 +228,11 @@ def optimization_barrier(operand: T) -> T:
 def platform_dependent(
     *args: Any, default: Callable[..., R] | None = None, **per_platform: Callable[..., R]
 ) -> R:
-    """What the function for the platform that programs are compiled for gives of `args`; `default` is for others.
+    """The result of the function for the platform that programs are compiled for; `default` is for other platforms.
 
     Platforms are `cpu`, `cuda`, `rocm` and `tpu` (ValueError for another, or if there is no function for the one
-    here). All functions are traced, and must give the same shapes and dtypes (TypeError); the program has one of them.
+    here). All functions are traced, and must return the same shapes and dtypes (TypeError); the program contains one
+    of them.
 
     >>> platform_dependent(3.0, cpu=lambda x: x + 1.0, default=lambda x: x * 0.0)
     4.0
@@ -265,11 +266,11 @@ def platform_dependent(
 def enable_compilation_cache(
     path: str | os.PathLike[str], *, max_bytes: int | None = DEFAULT_MAX_BYTES
 ) -> None:
-    """Keep compiled programs in the folder `path`, and load from there what another process has compiled.
+    """Store compiled programs in the folder `path`, and load programs that other processes have compiled.
 
-    Eager operations are kept, too; programs that call Python are not. Any number of processes may share the folder.
-    What was not used for the longest is deleted while there are more than `max_bytes`; None sets no limit. The
-    folder holds machine code: choose one that only trusted users can write to.
+    Eager operations are stored, too; programs that call Python are not. Any number of processes may share the folder.
+    Above `max_bytes`, the least recently used programs are deleted; None means no limit. The folder contains machine
+    code: choose one that only trusted users can write to.
 
     `FIVELOOP_CACHE_DIR` and `FIVELOOP_CACHE_MAX_BYTES` in the environment do the same.
 

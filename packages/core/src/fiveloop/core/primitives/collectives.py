@@ -157,9 +157,10 @@ def psum_scatter(
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     tiled: bool = False,
 ) -> T:
-    """The sum over the lanes of a named axis, of which each lane gets its own part along `scatter_dimension`.
+    """The sum over the lanes of a named axis, of which each lane gets its own slice along `scatter_dimension`.
 
-    That axis has the size of the named one, and is gone after; if `tiled`, it is a multiple, and is cut into blocks.
+    That axis must have the size of the named one, and is removed. If `tiled`, its size is a multiple, and it is split
+    into blocks.
 
     >>> vmap(lambda x: psum_scatter(x, "i"), axis_name="i")(np.array([[1, 2], [10, 20]]))
     Array([11, 22], dtype=int64)
@@ -190,10 +191,10 @@ def all_to_all(
     axis_index_groups: Sequence[Sequence[int]] | None = None,
     tiled: bool = False,
 ) -> T:
-    """Each lane sends a part along `split_axis` to each lane, and stacks what it gets along `concat_axis`.
+    """Each lane sends a slice along `split_axis` to each lane, and stacks the slices it receives along `concat_axis`.
 
-    The split axis has the size of the named one, and is gone after. If `tiled`, it is a multiple and stays, shorter,
-    and what comes in is concatenated.
+    The split axis must have the size of the named one, and is removed. If `tiled`, its size is a multiple, it is
+    split into blocks, and the blocks that a lane receives are concatenated.
 
     >>> vmap(lambda x: all_to_all(x, "i", 0, 0), axis_name="i")(np.array([[1, 2], [10, 20]]))
     Array([[ 1, 10],
@@ -234,7 +235,7 @@ def ppermute(x: T, axis_name: Any, perm: Iterable[tuple[int, int]]) -> T:
 
 
 def pshuffle(x: T, axis_name: Any, perm: Sequence[int]) -> T:
-    """Lane k gets what lane `perm[k]` has; `perm` names every lane once.
+    """Lane k gets the value of lane `perm[k]`; `perm` lists every lane once.
 
     >>> vmap(lambda x: pshuffle(x, "i", [2, 0, 1]), axis_name="i")(np.array([1, 2, 3]))
     Array([3, 1, 2], dtype=int64)

@@ -86,13 +86,13 @@ def counted() -> Iterator[None]:
 
 @contextmanager
 def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Within the block, functions and bodies run as plain Python on values: jit, checkpoint, loops and branches.
+    """Within the block, jitted functions, checkpoints, loops and branches run as plain Python on arrays.
 
-    With False they run compiled within the block, also where a block around it says otherwise.
+    With False they run compiled, also within an outer `disable_jit()` block.
 
-    So a debugger stops in them and `print` shows elements. Values and derivatives are the same. While a jaxpr is
-    being written, loops and branches stay what they are, as do those under `vmap` whose condition is each lane's
-    own.
+    A debugger stops in them, and `print` shows elements. Values and derivatives are the same. Loops and branches in a
+    function that is being traced are not affected, and neither are branches and `while_loop`s under `vmap` whose
+    condition differs between lanes.
 
     >>> from fiveloop.core import jit
     >>> with disable_jit():
@@ -109,10 +109,11 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
 
 @contextmanager
 def checking_leaks() -> Iterator[None]:
-    """Within the block, LeakError is raised when a traced function has returned and a value of it is still held.
+    """Within the block, LeakError is raised if a traced value is still referenced after its function has returned.
 
-    The error tells by what: a global, an attribute, a variable that a function closes over. Without the block, only
-    the use of such a value is an error. Functions that were jitted before are traced again; all is slower.
+    The error names the holder: a global, an attribute, a variable that a function closes over. Without the block,
+    only the use of such a value is an error. Within it, functions that were jitted before are traced again, and
+    everything is slower.
 
     >>> from fiveloop.core import jit
     >>> kept = []
@@ -128,9 +129,10 @@ def checking_leaks() -> Iterator[None]:
 
 @contextmanager
 def debug_nans() -> Iterator[None]:
-    """Within the block, an operation whose result holds a nan raises NanError, with its name and the user's line.
+    """Within the block, an operation whose result contains a nan raises NanError, with its name and the user's line.
 
-    Jitted functions run compiled first; one that gives a nan is run again as Python, to find the operation.
+    Jitted functions run compiled first. If a result contains a nan, the function runs again as Python, to find the
+    operation.
 
     >>> from fiveloop.core.extend import OPS
     >>> with debug_nans():

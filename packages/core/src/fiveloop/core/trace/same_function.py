@@ -86,9 +86,9 @@ def _forget_the_oldest_of(group: Hashable, new: Hashable) -> None:
 
 
 def forget_traces() -> None:
-    """Forget what has been traced and compiled outside of traces, by eager operations too, and free its memory.
+    """Free all traces and programs of eager operations, loops and branches outside `jit`.
 
-    Functions are traced again when they are called next; those that are jitted keep their own programs.
+    Functions are traced again at their next call. Jitted functions keep their programs.
 
     >>> forget_traces()
     """

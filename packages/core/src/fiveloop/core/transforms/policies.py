@@ -186,11 +186,11 @@ class NothingSaveable(Composable):
 
 @dataclass(frozen=True)
 class MinimumCut(Composable):
-    """Save what makes bytes kept and operations done again cost least together.
+    """The policy that minimises the cost of saved bytes plus the cost of recomputed operations.
 
-    It may save an operand in place of several results, and do light equations again: those whose `cost` says so,
-    which no contraction, reduction, sort, gather or loop is. A chain of them may cost at most `share` of what the
-    body does. Never does it keep more bytes than saving everything would.
+    It may save an operand in place of several results, and recompute light equations: those whose `cost` says so,
+    which no contraction, reduction, sort, gather or loop is. A chain of them may cost at most `share` of the whole
+    body. It never saves more bytes than saving everything would.
 
     >>> MinimumCut() == MinimumCut(memory_cost=12.0)
     True

@@ -63,16 +63,16 @@ def cond(
     vmap: Vmap = "select",
     **others: Any,
 ) -> Any:
-    """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`; only one of them runs.
+    """`true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`; only one of them runs.
 
-    `pred` is a bool scalar. Both functions give results of the same structure, shapes and dtypes; a Python
-    number takes the other one's dtype. They may read and write Refs, passed as operands or closed over. A single
-    operand may be given by name, as `operand=`.
+    `pred` is a bool scalar. Both functions must return results of the same structure, shapes and dtypes; a Python
+    number takes the dtype of the other result. They may read and write Refs, passed as operands or closed over. A
+    single operand may be passed by name, as `operand=`.
 
-    Under `vmap` with a `pred` of each lane's own, `vmap="select"` runs both functions for all lanes and selects
-    results: a lane changes no Ref in the function that it does not take, and no cotangent comes from there.
-    With "group" each function runs on its own lanes, sorted and a block at a time; with "serial" one lane runs
-    after the other, which is also what "group" does if the functions have effects.
+    If the lanes of a `vmap` have different `pred`s, `vmap="select"` runs both functions for all lanes and selects the
+    results: a lane changes no Ref in the function that it does not take, and gets no cotangent from it. With "group"
+    each function runs on its own lanes, sorted and a block at a time; with "serial" one lane runs after the other, as
+    also with "group" if the functions have effects.
 
     Raises TypeError if `pred` is no bool scalar, or if the results differ, with the leaf's path and both types.
 

@@ -20,10 +20,11 @@ from fiveloop.loops.record import MACHINERY, Decision, Record, shown_aval, shown
 
 @trace.boundary
 def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> report.Explanation:
-    """What planning did to each loop of `f` on these arguments, or on descriptions of them: text, and data.
+    """Report how planning changed each loop of `f` on these arguments, or on descriptions of them: as text, and as
+    data.
 
-    `f` may be any function: one that is jitted, a derivative, a `vmap`. It is traced anew and, if its loops need an
-    order of reads and writes, compiled; it is not run.
+    `f` may be any function: jitted, a derivative, a `vmap`. It is traced again and, if its loops need an order of
+    reads and writes, compiled; it is not run.
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.loops import fori_loop

@@ -43,13 +43,13 @@ class SavedReport:
 
 @dataclass(frozen=True)
 class LoopReport:
-    """One loop: where it is, what it takes, and what was done to it.
+    """One loop: its place in the program, its operands, and the planning steps that were applied.
 
-    `number` counts loops, those within a loop behind a dot; `within` names the calls and branches around it. `call` is
-    the function that was called, and `role` what the loop is of it: "loop", or a part of a derivative, or of lanes.
-    `steps` is None if that is known only at run time; with `may_end` there may be fewer. `in_place` says how arrays
-    that change at indices stay where they are, and `copies` counts the instructions that copy such an array in every
-    step all the same.
+    `number` counts loops; the number of an inner loop follows a dot. `within` names the calls and branches around the
+    loop. `call` is the function that was called, and `role` the purpose of the loop: "loop", a part of a derivative,
+    or lanes. `steps` is None if it is known only at run time; with `may_end` there may be fewer. `in_place` says how
+    arrays that are updated at indices stay in place, and `copies` is the number of instructions that copy such an
+    array in every step nevertheless.
     """
 
     number: str
@@ -137,10 +137,11 @@ def _told(decisions: Sequence[StepReport]) -> list[str]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All loops of a program; prints as text, `to_dict` gives plain data that `json` can write.
+    """The loops of a program; prints as text, and `to_dict` returns plain data that `json` can write.
 
-    `emission` is how reads are ordered before writes, None if nothing needs it; `copies` counts the copies of whole
-    arrays in the loops of the compiled program. A program of sizes that are not known is not compiled: both are None.
+    `emission` is the form in which reads are ordered before writes, None if no loop needs an order; `copies` is the
+    number of copies of whole arrays in the loops of the compiled program. A program with symbolic sizes is not
+    compiled: both are None.
     """
 
     loops: tuple[LoopReport, ...]

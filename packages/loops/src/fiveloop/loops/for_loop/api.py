@@ -90,21 +90,21 @@ def for_loop(
     checkpoints: int | None = None,
     progress: Shown = False,
 ) -> T:
-    """Run `body(i, refs)` for i = 0 ... nsteps - 1, and give the final contents of `refs`.
+    """Run `body(i, refs)` for i = 0 ... nsteps - 1, and return the final contents of `refs`.
 
-    `refs` has the structure of `init_state`, a Ref for each array; a Ref in `init_state` goes in and comes out as it
-    is. The body reads Refs (`ref[i]`), writes them (`ref[i] = x`), accumulates into them (`ref[i] += x`), and returns
-    None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are compiled into one turn of the
-    loop: all of them if True or 0; with "auto", two or four where a few numbers are all that a step computes, from
-    those of the step before, and otherwise one. Reading or writing one element costs one element, in the loop and in
-    all its derivatives.
+    `refs` has the structure of `init_state`, with a Ref for each array; a Ref in `init_state` is passed to the body
+    and returned as it is. The body reads Refs (`ref[i]`), writes them (`ref[i] = x`), accumulates into them (`ref[i]
+    += x`), and returns None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are compiled into
+    one iteration of the loop: all of them if True or 0; with "auto", two or four if a step computes only a few
+    numbers, from those of the step before, and otherwise one. The cost of reading or writing an element does not
+    depend on the size of the array, in the loop and in all its derivatives.
 
-    `nsteps` may be computed in a traced function. Such a loop is a `while_loop`, of no steps if it is negative,
-    and `unroll` does not apply to it.
+    `nsteps` may be traced. Then the loop is a `while_loop`, which makes no steps if `nsteps` is negative, and
+    `unroll` does not apply to it.
 
-    With `checkpoints` reverse mode saves so many states at a time, and computes the others again from them; without,
-    it keeps what it needs of each step. With `progress` (True, a label, or a `Progress`) a bar shows how far the loop
-    is, also from within a compiled function.
+    With `checkpoints=k` reverse mode saves at most k states at a time, and recomputes the others; without, it saves
+    the residuals of each step. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop,
+    also in a compiled function.
 
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
     returns something; ValueError if `nsteps` is negative or `unroll` is.

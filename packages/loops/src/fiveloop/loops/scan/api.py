@@ -84,26 +84,27 @@ def scan(
     checkpoints: int | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y] | tuple[Carry, Y, Value]:
-    """Run `carry, y = f(carry, x)` over the leading axis of `xs`; the final carry, and the ys stacked.
+    """Run `carry, y = f(carry, x)` over the leading axis of `xs`; returns the final carry and the stacked ys.
 
-    `xs` and the ys are pytrees of arrays; without `xs`, `length` says how many steps there are, and x is None.
-    The carry keeps its structure, shapes and dtypes, but a weakly typed one (a Python scalar) takes the dtype
-    that `f` gives it. A Ref in the carry is written in place, and `f` gives it back as it is; of a Ref in `xs` each
-    step has its slice, a Ref as well, so that what is written there is written to the Ref. With `reverse` the
-    steps go from the last slice to the first; ys stay in place. `unroll` steps are compiled into one turn of the
-    loop; all of them if True or 0. With `checkpoints` reverse mode saves so many carries at a time, and computes the
-    others again from them; without, it keeps what it needs of each step. With `progress` (True, a label, or a
-    `Progress`) a bar shows how far the loop is.
+    `xs` and the ys are pytrees of arrays; without `xs`, `length` is the number of steps, and x is None. `f` must
+    preserve the structure, shapes and dtypes of the carry, except that a weakly typed one (a Python scalar) takes the
+    dtype that `f` returns. A Ref in the carry is written in place, and `f` must return it. If a leaf of `xs` is a
+    Ref, each step gets its slice as a Ref, and a write to the slice is a write to the Ref. With `reverse` the steps
+    go from the last slice to the first; each y is stacked at the index of its x. `unroll` steps are compiled into one
+    iteration of the loop; all of them if True or 0. With `checkpoints=k` reverse mode saves at most k carries at a
+    time, and recomputes the others; without, it saves the residuals of each step. With `progress` (True, a label, or
+    a `Progress`) a bar shows the progress of the loop.
 
-    With `until`, the loop ends after the first step whose carry `until` holds for, and the result is
-    `(carry, ys, steps)` with the number of steps taken; the ys of those not taken are zeros. It is
-    differentiable as any other. Under `vmap` each lane ends for itself, and the loop with the last of them.
+    With `until`, the loop ends after the first step for whose carry `until` is true, and the result is `(carry, ys,
+    steps)` with the number of steps that were run; the ys of the other steps are zeros. The loop is differentiable
+    like any other. Under `vmap` each lane ends by itself, and the loop ends with the last lane.
 
-    A `length` that is computed, an array, may be less than `xs` has slices: the first `length` of them are taken, with
-    `reverse` from the last of these down, and the ys of the others are zeros. At least none are taken, at most all.
+    `length` may be an array, traced or not, and less than the number of slices of `xs`: the loop uses the first
+    `length` slices, with `reverse` from the last of these down, and the ys of the other slices are zeros. The length
+    is clamped to between zero and the number of slices.
 
-    Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types, or
-    if `until` gives no bool scalar; ValueError if leading axes differ.
+    Raises TypeError if `f` returns no pair or a carry of another type, with the leaf's path and both types, or if
+    `until` returns no bool scalar; ValueError if leading axes differ.
 
     >>> import fiveloop.numpy as fnp
     >>> scan(lambda total, x: (total + x, total), 0.0, fnp.arange(4.0))

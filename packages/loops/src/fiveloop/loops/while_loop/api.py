@@ -102,25 +102,23 @@ def while_loop(
     checkpoints: int | None = None,
     progress: Shown = False,
 ) -> T:
-    """Run `val = body_fun(val)` for as long as `cond_fun(val)` holds, and give the final `val`.
+    """Run `val = body_fun(val)` as long as `cond_fun(val)` is true, and return the final `val`.
 
-    The value is a pytree of arrays that keeps its structure, shapes and dtypes, but a weakly typed leaf (a
-    Python number) takes the dtype that `body_fun` gives it. `cond_fun` gives a bool scalar. Refs, closed over or part
-    of the value, go in and come out as they are: `body_fun` may read and write them, and `cond_fun` may read what it
-    has written. Under `vmap` the loop runs until the last lane is done; a lane that is done keeps its value, and
-    changes no Ref.
+    The value is a pytree of arrays. `body_fun` must preserve its structure, shapes and dtypes, except that a weakly
+    typed leaf (a Python number) takes the dtype that `body_fun` returns. `cond_fun` must return a bool scalar. Refs
+    may be closed over or part of the value: `body_fun` may read and write them, and `cond_fun` may read them. Under
+    `vmap` the loop runs until the last lane has ended; a lane that has ended keeps its value, and changes no Ref.
 
-    Forward and reverse mode work, in any order. Reverse mode saves a few states, as many as `checkpoints` says or a
-    default amount of memory holds, and computes the others again from them; of the default the logger `fiveloop`
-    tells once. With `max_steps` the loop stops after so many steps at the latest; if the condition still holds then,
-    the logger `fiveloop` warns, and where the program is checked (`checked`, `checkify`) that is an error. Reverse
-    mode keeps then what it needs of each step, in room for `max_steps` steps, if `checkpoints` does not say
-    otherwise.
+    Forward and reverse mode work, to any order. Reverse mode saves a few states and recomputes the others: at most
+    `checkpoints` states, or as many as fit into a default amount of memory, which the logger `fiveloop` reports once.
+    With `max_steps` the loop stops after at most `max_steps` steps; if the condition is still true then, the logger
+    `fiveloop` warns, and in a checked program (`checked`, `checkify`) that is an error. Reverse mode then saves the
+    residuals of each step, in arrays for `max_steps` steps, unless `checkpoints` is given.
 
-    With `progress` (True, a label, or a `Progress`) a counter shows how many steps are done.
+    With `progress` (True, a label, or a `Progress`) a counter shows the number of steps.
 
-    Raises TypeError if `cond_fun` gives no bool scalar or writes to a Ref, or if `body_fun` changes a type, with the
-    leaf's path and both types; ValueError if `max_steps` is negative, or `checkpoints` is not positive.
+    Raises TypeError if `cond_fun` returns no bool scalar or writes to a Ref, or if `body_fun` changes a type, with
+    the leaf's path and both types; ValueError if `max_steps` is negative, or `checkpoints` is not positive.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     Array(192, dtype=int32, weak_type=True)

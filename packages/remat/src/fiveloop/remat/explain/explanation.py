@@ -49,11 +49,11 @@ class Alive:
 
 @dataclass(frozen=True)
 class ResidualExplanation:
-    """What a derivative keeps, what it computes again, and its temporary memory over time.
+    """The values that a derivative saves and recomputes, and its temporary memory over time.
 
-    `residuals` come the largest first. `flops_again` are the operations that both passes do, in loops as often as they
-    run. `moments` lead through the forward and then the backward pass; `at_peak` are the buffers that are
-    alive where the memory is highest; `choices` are the plans that budgets came to. It prints as a table.
+    `residuals` are sorted by size, largest first. `flops_again` counts the operations that both passes do, in loops
+    for every step. `moments` list the memory through the forward and then the backward pass; `at_peak` are the
+    buffers that are alive at the peak; `choices` are the plans for budgets. It prints as a table.
     """
 
     name: str
@@ -207,10 +207,11 @@ class ResidualDifference:
 
 
 def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ResidualExplanation:
-    """What the derivative of `f` in all its floating arguments saves and why, and its memory over time.
+    """Explain what the derivative of `f` with respect to all its floating arguments saves and why, and its memory
+    over time.
 
-    The result prints as a table. `to_json()` gives all of it as data, `plot("memory.svg")` draws the temporary memory
-    of the forward and the backward pass, and `compare(other)` shows what another explanation does differently. The
+    The result prints as a table. `to_json()` returns all of it as data, `plot("memory.svg")` draws the temporary
+    memory of the forward and the backward pass, and `compare(other)` shows the differences to another explanation. The
     memory is simulated on the program that is lowered, without compiling it.
 
     >>> import fiveloop.numpy as fnp

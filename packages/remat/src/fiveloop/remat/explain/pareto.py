@@ -44,9 +44,10 @@ class ParetoPoint:
 
 @dataclass(frozen=True)
 class Pareto:
-    """Ways to checkpoint a function, those of least memory first. It prints as a table.
+    """Ways to checkpoint a function, sorted by memory, least first. It prints as a table.
 
-    `unattainable` are the budgets that no plan keeps within; `least` is how many bytes the least needs, if any are.
+    `unattainable` lists the budgets that no plan is within; `least` is the least memory of any plan in bytes, if
+    there are any.
     """
 
     name: str
@@ -132,9 +133,9 @@ def pareto(
 ) -> Pareto:
     """The memory and the estimated time of the gradient of `checkpoint(f)`, for each budget and for policies.
 
-    Nothing is compiled. Budgets that the planner answers with the same plan are listed once. Those in a front, which no
-    other way betters in both, are marked by a star in the table. For a budget that no plan keeps within a line says how
-    much the least needs; ValueError if that is so of all budgets.
+    Nothing is compiled. Budgets with the same plan are listed once. A star in the table marks the ways that no other
+    way betters in both. For a budget that no plan is within, a line states the least memory of any plan; ValueError
+    if that is so for all budgets.
 
     >>> import fiveloop.numpy as fnp
     >>> def f(x):

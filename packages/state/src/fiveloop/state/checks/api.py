@@ -34,12 +34,12 @@ all_checks: insert.Checks = insert.KINDS
 def check(
     pred: ArrayLike, message: str, *format_args: ArrayLike, **format_kwargs: ArrayLike
 ) -> None:
-    """Raise CheckError with a message if a predicate does not hold; in traced code when the call returns.
+    """Raise CheckError with a message if a predicate is false; in traced code when the call returns.
 
-    `pred` is one bool. The message is formatted as `str.format` does, with the values of arrays; a specification is
-    applied to each element of one. Of the checks of a call the first that fails counts: in a loop that of the first
-    step, in a `cond` only those of the branch taken, under `vmap` that of the first lane; the error tells the steps and
-    the lanes, outermost first. Derivatives check once, and computing values again checks nothing.
+    `pred` is a single bool. The message is formatted as by `str.format`, with the values of arrays; a format
+    specification is applied to each element. The error reports the first check of a call that fails: in a loop that
+    of the first step, in a `cond` only checks of the branch taken, under `vmap` that of the first lane. It lists the
+    steps and the lanes, outermost first. A derivative checks once, and a recomputation does not check again.
 
     >>> from fiveloop.core import jit
     >>> @jit
@@ -102,10 +102,10 @@ def checked(fun: Callable[P, R], errors: insert.Checks = insert.KINDS) -> Callab
 def checkify(
     fun: Callable[P, R], errors: insert.Checks = user_checks
 ) -> Callable[P, tuple[error_value.ErrorValue, R]]:
-    """A function that gives the first check that has failed in `fun`, as a value, and what `fun` gives.
+    """A function that returns the first failed check of `fun` as a value, and the result of `fun`.
 
     `errors` is a set of kinds, joined with `|`: `user_checks`, `index_checks`, `nan_checks`, `div_checks`,
-    `float_checks`, `all_checks`. Checks that a user has written and that are not asked for stay what they are.
+    `float_checks`, `all_checks`. If `user_checks` is not among them, the user's own checks raise as usual.
 
     >>> from fiveloop.core import jit
     >>> error, y = jit(checkify(lambda x: x / 0.0, errors=div_checks))(1.0)

@@ -113,9 +113,9 @@ _waiting = _Waiting()
 def deferred_checks() -> Iterator[DeferredChecks]:
     """Within the block a check that fails does not raise; the first one raises at its end.
 
-    So calls return at once, without waiting for the device. `raise_if_any` of what the block is given raises earlier.
-    An exception that leaves the block stays what it is; a check that had failed before is told in a note to it, and is
-    its context. An interrupt does not wait for calls that have not ended.
+    So calls return at once, without waiting for the device. The method `raise_if_any` of the block's target raises
+    earlier. If another exception leaves the block, a check that had failed before becomes a note of it and its
+    context. An interrupt does not wait for calls that have not ended.
 
     >>> from fiveloop.core import jit
     >>> from fiveloop.state import check

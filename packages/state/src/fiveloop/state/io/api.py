@@ -26,16 +26,16 @@ def callback(
     vmap: Vmap = "lanes",
     **kwargs: Any,
 ) -> Any:
-    """Call a Python function when the program gets here: once each time, whatever is done with the program.
+    """Call a Python function when the program reaches this point: once each time, under every transform.
 
-    `fun` is given NumPy arrays of its own, in the structure of the arguments; leaves that are no arrays (strings,
-    Python numbers) are handed on as they are. It returns arrays of the structure, shapes and dtypes of
-    `result_shape_dtypes`, which holds `ShapeDtype`s or arrays, or is None; TypeError tells of a result that does not
-    fit. What it raises comes out of the call as it is.
+    `fun` takes NumPy arrays, which it may change, in the structure of the arguments; leaves that are no arrays
+    (strings, Python numbers) are passed unchanged. It must return arrays of the structure, shapes and dtypes of
+    `result_shape_dtypes`, a pytree of `ShapeDtype`s or arrays, or None; otherwise the call raises TypeError. An
+    exception of `fun` is raised by the call, unchanged.
 
-    It has no derivative: of values under differentiation it may be given those of which it gives no floats. With
-    `ordered`, such calls are made in the order of the program. Under `vmap` it is called once for each lane, in their
-    order, or with vmap="stacked" once with a leading axis of lanes in every array and every result.
+    It has no derivative: if an argument is differentiated, the result must not contain floats. With `ordered`, calls
+    are made in the order of the program. Under `vmap` it is called once for each lane, in their order, or with
+    vmap="stacked" once with a leading axis of lanes in every array and every result.
 
     >>> from fiveloop.core import ShapeDtype, jit
     >>> seen = []
@@ -82,7 +82,7 @@ def debug_callback(
     vmap: Vmap = "lanes",
     **kwargs: Any,
 ) -> None:
-    """As `callback`, for a function whose result nobody wants; of values under differentiation it sees the primals.
+    """As `callback`, but ignores the result of the function; differentiated arguments reach it as primals.
 
     >>> from fiveloop.core import grad
     >>> def f(x):

@@ -12,12 +12,12 @@ from fiveloop.state.random_state.primitive import STATE, next_key_p
 
 
 class KeyStream:
-    """Random keys, a new one at each call of `key()`: a key and a count, held in a Ref.
+    """Random keys, a new one at each call of `key()`: a Ref with a key and a count.
 
     Made from a seed or from a key. It can be closed over and passed wherever a Ref can: in loops, branches, `jit`,
-    `vmap`, `grad` and `checkpoint`. Key number n is `fold_in(key, n)`; a recomputation has the keys that were given
-    before, bit for bit. Under `vmap`, lanes that share a stream split each key: lane i has `split(key, size)[i]`.
-    Lanes that have streams of their own, of `fork(size)`, take their own keys.
+    `vmap`, `grad` and `checkpoint`. Key number n is `fold_in(key, n)`; a recomputation uses the same keys, bit for
+    bit. Under `vmap`, lanes that share a stream split each key: lane i has `split(key, size)[i]`.
+    If each lane has a stream of its own, made by `fork(size)`, it takes keys from that.
 
     >>> stream = KeyStream(0)
     >>> a, b = stream.key(), stream.key()
