@@ -65,6 +65,26 @@ def test_an_output_is_not_kept_again(reverse: bool) -> None:
     assert_held(fun, INIT, XS)
 
 
+@pytest.mark.parametrize(
+    ("shape", "kept"), [((), [f"f32[{STEPS}]"]), ((2,), [f"f32[{STEPS},2]"]), ((3,), [])]
+)
+def test_a_carried_value_of_few_elements_is_kept_once_more(
+    shape: tuple[int, ...], kept: list[str]
+) -> None:
+    """Looking one step back, with a choice in the first step, takes longer than a stack of its own."""
+
+    def fun(init: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            h = c * (x + c)
+            return h, h
+
+        return scan(step, init, xs)[1]
+
+    args = drawn(*shape), drawn(STEPS, *shape)
+    assert stacks(fun, *args) == kept
+    assert_right(fun, *args)
+
+
 def test_it_can_be_turned_off() -> None:
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
@@ -112,7 +132,7 @@ def test_parts_of_the_carry_before_and_after_a_step_are_cut_from_one_stack(rever
     def fun(init: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
             rest = ew.square(c[1:] * x[1:] + c[:-1])
-            return concatenate([sp.sin(c[:1]), rest], 0), None
+            return concatenate([ew.square(c[:1]), rest], 0), None
 
         return scan(step, init, xs, reverse=reverse)[0]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.state as st
-from fiveloop.core import Jaxpr, MinimumCut, closed_call, grad, jit, make_jaxpr
+from fiveloop.core import Jaxpr, MinimumCut, closed_call, grad, jit, make_jaxpr, value_and_grad
 from fiveloop.core.extend import (
     DEFAULT_PLAN,
     SAVE_EVERYTHING,
@@ -108,6 +108,23 @@ def test_functions_in_a_chain_are_computed_once(
     found = [e.primitive.name for body in bodies for e in body.eqns]
     assert {name: found.count(name) for name in functions} == functions
     assert STACK in kept(fun, drawn(STEPS, WIDTH))
+
+
+@pytest.mark.parametrize(("shape", "forward"), [((), ["cos", "sin"]), ((WIDTH,), ["sin"])])
+def test_a_cosine_of_few_elements_is_computed_beside_its_sine(
+    shape: tuple[int, ...], forward: list[str]
+) -> None:
+    """So the two share what reduces the angle; of many elements it is computed later, from what is at hand."""
+
+    def fun(angles: Any) -> Any:
+        return scan(lambda s, a: (s + sp.sin(a * 2.0), None), zeros(shape), angles)[0].sum()
+
+    loop = next(
+        e
+        for e in make_jaxpr(value_and_grad(fun))(drawn(STEPS, *shape)).eqns
+        if e.primitive.name == "for"
+    )
+    assert sorted({e.primitive.name for e in loop.params.body.eqns} & {"cos", "sin"}) == forward
 
 
 def sigmoid(x: Any) -> Any:

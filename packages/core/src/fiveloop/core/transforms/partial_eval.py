@@ -18,7 +18,7 @@ from typing import Literal as OneOf
 from fiveloop.core import ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.transforms import eval, saving
-from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut
+from fiveloop.core.transforms.residuals import Known, akin, body_work, minimum_cut
 
 Source = tuple[OneOf["input", "output", "saved"], int]
 
@@ -366,6 +366,7 @@ class _Splitter:
         at_hand = self.inst | self.kept | {v for e in eqns for v in e.outvars} | fixed
         wanted = [v for v in util.dedupe(needed) if not v.aval.accumulates]
         stay = set(ir.prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
+        stay |= akin(known_eqns, stay)
         known = [
             Known(eqn, self.plan.verdict(eqn, self.labels), bool(step.again), eqn not in stay)
             for step in self.steps

@@ -160,7 +160,7 @@ class Known:
     @property
     def functions(self) -> int:
         """How many functions such as exp doing it again adds for each element."""
-        return 0 if self.moves else equation_cost(self.eqn).flops // (EXP * max(_made(self.eqn), 1))
+        return 0 if self.moves else _functions(self.eqn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +172,21 @@ class _Node:
     functions: int
     work: float | None
     kept: float | None
+
+
+def _functions(eqn: ir.Eqn) -> int:
+    """How many functions such as exp an equation computes for each element."""
+    return equation_cost(eqn).flops // (EXP * max(_made(eqn), 1))
+
+
+def akin(eqns: Iterable[ir.Eqn], others: Set[ir.Eqn]) -> set[ir.Eqn]:
+    """The functions of the operands of others, as cosine and sine, of few elements.
+
+    Together the two cost hardly more than one of them: on a processor's scalars they share what reduces an angle.
+    Computed apart, they made the gradient of a sum of sines take 1.14 to 1.26 as long.
+    """
+    operands = {tuple(e.invars) for e in others if _functions(e)}
+    return {e for e in eqns if tuple(e.invars) in operands and _made(e) < LANES and _functions(e)}
 
 
 def minimum_cut(

@@ -18,6 +18,13 @@ MOST_TERMS = 8
 """Terms that a step's own contraction adds up, beyond which it is no sum of products that is sunk."""
 MOST_KEPT = 16
 """How many times the room of a sum the factors of its products may take that have not been kept anyway."""
+FEW, LITTLE, LIGHT = 2, 1 << 20, 250
+"""Elements of a carried value, bytes of its stack, and operations of a step, up to which keeping it is faster than
+looking one step back. A longer step, as one with a function such as exp, does that beside its work.
+
+Measured on scans of 1,000 to 100,000 steps, on two versions of jaxlib: with one element the gradient of a running
+maximum takes 1.15 as long if it looks back, with two 1.03, with four .95, with sixteen .8.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,8 @@ class Passed:
         rest = [v for v in values if v not in self.held]
         self.before: dict[ir.Var, Carried] = {}
         apart = unsunk(staged, p.nsteps)
+        if transforms.body_work(p.body) < LIGHT:
+            apart |= {v for v in rest if self._is_little(v)}
         rest += self._wholes(rest, apart)
         for v in [v for v in rest if v not in apart]:
             carried = found.carried.get(v)
@@ -87,6 +96,11 @@ class Passed:
         self.remade = self._all_remade(apart, is_light)
         self.left = [v for v in self.left if v not in self.remade]
         self._reads = self._all_reads()
+
+    def _is_little(self, v: ir.Var) -> bool:
+        """Whether a value of each step takes so little room that it is kept once more."""
+        stack = self.p.nsteps * prims.bytes_of([v.aval])
+        return not ir.is_more(ir.size_of(v.aval.shape), FEW) and not ir.is_more(stack, LITTLE)
 
     def _is_there(self, v: ir.Var, kept: Sequence[ir.Var]) -> bool:
         return v in self.found.held or (v in kept and v not in self.found.carried)
