@@ -14,6 +14,7 @@ from fiveloop.core import (
     default_matmul_precision,
     grad,
     jit,
+    make_jaxpr,
     make_user_context,
     tree_structure,
     vmap,
@@ -81,6 +82,12 @@ def test_an_inlined_function_is_compiled_in_place() -> None:
         f = jit(lambda x: x * 2 + x, inline=inline)
         text = jit(lambda x, f=f: f(x) + 1, static_argnames="f").lower(X).as_text()
         assert text.count("func.func") == functions
+
+
+def test_an_inlined_function_gives_its_equations_to_the_jaxpr_around_it() -> None:
+    f = jit(lambda x: {"y": x * 2}, inline=True)
+    outer = make_jaxpr(lambda x: f(f(x)["y"])["y"] + 1)(X)
+    assert [eqn.primitive.name for eqn in outer.eqns] == ["mul", "mul", "add"]
 
 
 def test_the_device_is_one_that_there_is() -> None:

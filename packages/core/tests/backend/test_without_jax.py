@@ -26,9 +26,10 @@ def test_start_up_prints_nothing() -> None:
 
 
 @pytest.mark.parametrize("jax", ["None", "types.ModuleType('jax')", "types.SimpleNamespace()"])
-def test_a_module_called_jax_may_be_none(jax: str) -> None:
+@pytest.mark.parametrize("part", ["jax", "jax._src.config"])
+def test_a_module_called_jax_may_be_none(part: str, jax: str) -> None:
     code = (
-        f"import sys, types; sys.modules['jax'] = {jax}; from fiveloop.core import jit; "
+        f"import sys, types; sys.modules['jax'] = sys.modules['{part}'] = {jax}; from fiveloop.core import jit; "
         "print(jit(lambda x: x + 1.0)(1.0), jit(lambda xs: xs[0])([2.0] * 9))"
     )
     done = subprocess.run(

@@ -44,8 +44,9 @@ from fiveloop.core.trace.modes import (
     looking_for_nans,
 )
 from fiveloop.core.trace.same_function import traced_once
-from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import Tracer, context_uses, is_eager
+from fiveloop.core.trace.stage import Staged, StageTrace, stage
+from fiveloop.core.trace.tracer import Tracer, context_uses, current_trace, is_eager
+from fiveloop.core.transforms.eval import eval_jaxpr
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -258,7 +259,10 @@ class JitFunction(Retargetable, Generic[P, R]):
         operands = [*staged.captured, *values]
         refuse_closed_over(self._naming(args), staged.captured, values, entry.flat.in_tree)
         if not is_eager() or any(isinstance(x, Tracer) for x in operands):
-            outs = call_jaxpr(staged.jaxpr, operands, self._name, self._options.inline)
+            inline = self._options.inline
+            if inline and type(current_trace()) is StageTrace:
+                return entry.flat.unflatten(eval_jaxpr(staged.jaxpr, operands)), None
+            outs = call_jaxpr(staged.jaxpr, operands, self._name, inline)
             return entry.flat.unflatten(outs), None
         program = entry.program()
         result = entry.flat.unflatten(self._run(program, operands))
@@ -409,8 +413,8 @@ def jit(
     on; there is a program for each value. The buffers of donated arguments may be used for results; the arguments
     cannot be used afterwards. A Ref that shares such a buffer takes a copy first. `keep_unused` leaves unused
     arguments in the program. `device` names the device to run on. Within other transforms, the function is one
-    `closed_call`; with `inline` that is compiled in place, and not as a function. `compiler_options` are options of
-    XLA, by name. Without `fun` it is a decorator: `@jit(...)`.
+    `closed_call`; with `inline` its equations become equations of the jaxpr that is being traced. `compiler_options`
+    are options of XLA, by name. Without `fun` it is a decorator: `@jit(...)`.
 
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)

@@ -232,16 +232,21 @@ def _install_hooks() -> None:
     _hooks.extend(
         config(f"fiveloop_{n}", v) for n, v in (("disable", False), ("x64", False), ("hook", None))
     )
-    # A module may be called jax and be none; this part of it sets its own.
-    if sys.modules.get("jax._src.config") is None:
+    if _config_of_jax() is None:
         xla.jax_jit.set_disable_jit_state(_hooks[0])
         xla.jax_jit.set_enable_x64_state(_hooks[1])
         xla.jax_jit.set_post_hook_state(_hooks[2])
 
 
+def _config_of_jax() -> Any:
+    """The part of jax that has set jaxlib's settings, or None; modules may go by its names and be none of jax's."""
+    config = sys.modules.get("jax._src.config")
+    return config if hasattr(config, "enable_x64") else None
+
+
 def reads_numbers_wide() -> bool:
     """Whether C++ makes 64 bits of Python's numbers in this thread: only where jax has been told to."""
-    config = sys.modules.get("jax._src.config")
+    config = _config_of_jax()
     return config is not None and bool(config.enable_x64.value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeAlias
 
 import ml_dtypes
@@ -198,11 +199,16 @@ class ShapedArray(Aval):
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]))
 
     def unbatched(self, dim: int) -> ShapedArray:
-        return self.update(shape=self.shape[:dim] + self.shape[dim + 1 :])
+        return _unbatched(self, dim)
 
     def __repr__(self) -> str:
         dims = ",".join(map(str, self.shape))
         return f"{short_dtype(self.dtype)}{'*' if self.weak_type else ''}[{dims}]"
+
+
+@lru_cache(maxsize=512)
+def _unbatched(aval: ShapedArray, dim: int) -> ShapedArray:
+    return aval.update(shape=aval.shape[:dim] + aval.shape[dim + 1 :])
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:

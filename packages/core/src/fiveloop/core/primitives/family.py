@@ -174,6 +174,10 @@ def align_elementwise(
     size: int, operands: ad.Values, dims: ad.BatchAxes
 ) -> tuple[list[Value], int]:
     """Operands of an elementwise primitive with one batch axis in one place, and that place."""
+    first = dims[0]
+    if first is not None and all(d == first for d in dims):
+        if all(x.ndim == operands[0].ndim for x in operands):
+            return list(operands), first
     ranks = [x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True)]
     rank = max(ranks)
     placed = [d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank]
