@@ -1,227 +1,363 @@
-"""A loop whose steps run a `while` on Refs, as one `while`: a step of it is a step of the inner loop.
+"""A loop whose steps run loops on Refs, as one `while`: each turn of it runs a block, which says what block is next.
 
-The way back of a loop begins with what its Refs held before it. For an inner loop all of that would be kept of each
-step of the outer one, however few elements are written. The way back of a single loop keeps a few values of each step.
+The way back of a loop begins with what its Refs held before it. For an inner `while` all of that would be kept of each
+step of the outer loop, however few elements are written. The way back of a single loop keeps a few values of each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
-from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.dataclass import dataclass, field, replace
+from fiveloop.loops.analysis import accesses
+from fiveloop.loops.analysis.array_life import promote_carried
+from fiveloop.loops.cond.lower import holds_loop
 from fiveloop.loops.for_loop.slots import numbered_body
 from fiveloop.loops.primitives import slots
-from fiveloop.loops.primitives.cond import CondParams, cond_p
+from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, stateful
-from fiveloop.loops.primitives.replay import replay_p
-from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, parts, while_p
-from fiveloop.state import AbstractRef, api
+from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
+from fiveloop.loops.record import Decision, Record
+from fiveloop.state import AbstractRef, primitives
 
-LOOPS = (for_p, while_p, replay_p)
+LOOPS = (for_p, while_p)
 
 
-def flat_call(eqn: ir.Eqn, unknown: Sequence[bool]) -> ir.Eqn | None:
-    """A call of one loop in the place of two, if these would keep what a large Ref holds for each outer step."""
-    p: ForParams | WhileParams = eqn.params
-    nest = nest_of(p.body)
-    if nest is None or not nest.pays(util.partition(unknown, p.body.invars[-len(unknown) :])[0]):
+def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn | None:
+    """A call of one loop in the place of a loop over loops, if these have to keep large Refs; None if it does not pay.
+
+    `kept` is how many bytes the derivative would keep of each step of the outer loop.
+    """
+    if ir.acts(eqn) or not holds_loop(eqn.params.body):
         return None
-    avals = [a.aval for a in eqn.invars]
-    made = lambda: _flat(p, avals)
-    key = ("flat", replace(p, body=_NO_BODY), *avals)
-    return rules.new_eqn(
-        closed_call_p,
-        eqn.invars,
-        ClosedCallParams(p.body.remember(key, made)),
-        eqn.outvars,
-        eqn.source,
-    )
+
+    def made() -> Jaxpr | None:
+        flow = _Flow(eqn, kept)
+        return flow.jaxpr() if flow.pays() else None
+
+    key = ("flat", replace(eqn.params, body=_NO_BODY), kept, *[a.aval for a in eqn.invars])
+    jaxpr: Jaxpr | None = eqn.params.body.remember(key, made)
+    return _call(jaxpr, eqn) if jaxpr is not None else None
 
 
 _NO_BODY = Jaxpr((), (), ())
 
 
-def _flat(p: ForParams | WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
-    """One loop for a loop over a loop: `[*operands] -> [*results]`."""
-    if isinstance(p, WhileParams):
-        return trace.stage_closed(lambda *args: _bound(p, args), avals, p.body.name)
-    loop = stateful(p)
-    body = numbered_body(loop, (True,) * (len(avals) - loop.num_consts))
-
-    def step(*args: Value) -> list[Value]:
-        consts, (k, *refs) = util.split_list(args, [p.num_consts])
-        transforms.eval_jaxpr(body, [k, *consts, *refs])
-        return [k + 1]
-
-    def more(*args: Value) -> list[Value]:
-        return [args[p.num_consts] < (args[0] if p.counted else p.nsteps)]
-
-    k, *binders = body.invars
-    inner = [v.aval for v in [*binders[: p.num_consts], k, *binders[p.num_consts :]]]
-    params = WhileParams(
-        trace.stage_closed(more, inner, p.body.name),
-        trace.stage_closed(step, inner, p.body.name),
-        p.num_consts,
-        slots=p.slots,
-        record=p.record,
-    )
-
-    def run(*args: Value) -> list[Value]:
-        consts, states = util.split_list(args, [p.num_consts])
-        refs = [x if isinstance(x.aval, AbstractRef) else api.new_ref(x) for x in states]
-        _bound(params, [*consts, _ZERO, *refs])
-        ends = zip(refs, states, strict=True)
-        return [api.freeze(ref) for ref, x in ends if not isinstance(x.aval, AbstractRef)]
-
-    return trace.stage_closed(run, avals, p.body.name)
+def _call(jaxpr: Jaxpr, eqn: ir.Eqn) -> ir.Eqn:
+    params = ClosedCallParams(jaxpr)
+    return rules.new_eqn(closed_call_p, eqn.invars, params, eqn.outvars, eqn.source)
 
 
-_ZERO = arrays.as_value(np.int64(0))
+def call_on_refs(eqn: ir.Eqn) -> ir.Eqn | None:
+    """A call of a `while` with Refs for the arrays that it carries and only indexes; None if there are none."""
+
+    def made() -> Jaxpr:
+        binders, outs = [[ir.Var(a.aval) for a in xs] for xs in (eqn.invars, eqn.outvars)]
+        eqns = promote_carried(eqn.replace(invars=binders, outvars=outs))
+        return Jaxpr(binders, eqns, outs, eqn.params.body.name)
+
+    key = ("on refs", replace(eqn.params, body=_NO_BODY), *[a.aval for a in eqn.invars])
+    jaxpr: Jaxpr = eqn.params.body.remember(key, made)
+    return _call(jaxpr, eqn) if len(jaxpr.eqns) > 1 else None
 
 
-def _bound(p: WhileParams, operands: Sequence[Value]) -> list[Value]:
-    """The results of a loop over a loop, by one loop."""
-    nest = nest_of(p.body)
-    assert nest is not None, "unreachable: the body holds a loop"
-    consts, carry, refs = parts(p, operands)
-    # What an inner loop begins with is not there yet.
-    empty = [transforms.zeros_of(v.aval.strong()) for v in nest.held]
-    fresh = arrays.as_value(np.True_)
-    return trace.bind(while_p, *consts, fresh, *empty, *carry, *refs, params=nest.loop(p))[
-        1 + len(empty) :
-    ]
+_ZERO = ir.Literal(arrays.as_value(np.int64(0)))
+_FIRST = ir.Literal(arrays.as_value(np.int32(0)))
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """A body around an inner loop: the equations before it and after it, and the values `live` that these pass on.
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Equations that run one after the other; then `sets` are set, all at once, and one of the `targets` is next."""
 
-    before : [*ins]                        -> [*live, *the inner loop's first carry]
-    after  : [*ins, *live, *inner results] -> [*outs]
-    """
-
-    body: Jaxpr
-    inner: ir.Eqn
-    live: list[ir.Var]
-    before: Jaxpr
-    after: Jaxpr
+    eqns: list[ir.Eqn] = field(default_factory=list)
+    sets: dict[ir.Var, ir.Atom] = field(default_factory=dict)
+    choice: ir.Atom = _FIRST
+    targets: Sequence[_Block] = ()
 
     @property
-    def held(self) -> list[ir.Var]:
-        """What is carried besides, from the beginning of an inner loop on."""
-        return [*self.live, *parts(self.inner.params, self.inner.params.body.invars)[1]]
+    def made(self) -> set[ir.Var]:
+        """The variables that it makes."""
+        return {v for eqn in self.eqns for v in eqn.outvars}
 
-    def pays(self, known: Sequence[ir.Var]) -> bool:
-        """Whether the known Refs that the inner loop sees changed are far larger than all that a step computes."""
-        changed = (ir.touched_refs(self.inner) & ir.mutated(self.body)).intersection(known)
-        room = prims.bytes_of(v.aval for v in changed)
-        eqns = [*self.before.eqns, *self.after.eqns, *self.inner.params.body.eqns]
-        made = prims.bytes_of(v.aval for e in eqns for v in e.outvars)
-        return ir.is_more(room, slots.SMALL) and ir.is_more(room, slots.LEAST_SHARE * made)
+    def taken(self) -> list[ir.Var]:
+        """The variables that it uses and does not make."""
+        atoms = [a for eqn in self.eqns for a in eqn.invars]
+        used = ir.vars_in_order([*atoms, *self.sets.values(), self.choice])
+        return [v for v in used if v not in self.made]
 
-    def loop(self, p: WhileParams) -> WhileParams:
-        """The one loop; `fresh` says that a step of the outer one begins.
+    def run(
+        self, ins: Iterable[ir.Var], values: Iterable[Value], outs: Iterable[ir.Atom]
+    ) -> list[Value]:
+        """What `outs` are after it, which begins with these values."""
+        made = self.made
+        binders = [ir.Var(v.aval) if v in made else v for v in ins]
+        return transforms.eval_jaxpr(Jaxpr(binders, self.eqns, list(outs)), list(values))
 
-        cond, body : [*consts, fresh, *held, *carry, *refs] -> [pred], [fresh, *held, *carry]
+
+class _Flow:
+    """The blocks of a loop and of those within it, from the `entry` before the loop to the `end` after it.
+
+    `changed` are the Refs that the loop changes: what loops over them is entered. `untaped` are those of them that an
+    inner loop without a tape uses, `names` those of the inner loops, and `kept` is as for `flat_call`.
+    """
+
+    def __init__(self, eqn: ir.Eqn, kept: ir.Dim) -> None:
+        eqn = eqn.replace(invars=[ir.Var(a.aval) for a in eqn.invars])
+        self.eqn = eqn
+        self.changed = ir.changed_refs(eqn)
+        self.kept = kept
+        self.untaped = set[ir.Var]()
+        self.names = list[str]()
+        self.slots: int | None = None
+        self.entry = self.end = _Block()
+        self.blocks = list[_Block]()
+        self.outs = self._entered(eqn)
+        self.blocks.remove(self.end)
+        self._share_refs()
+
+    def pays(self) -> bool:
+        """Whether inner loops keep Refs, and these are far larger than all that the blocks compute."""
+        made = prims.bytes_of(v.aval for block in self.blocks for v in block.made)
+        least = slots.SMALL + slots.LEAST_SHARE * made
+        room = prims.bytes_of(v.aval for v in self.untaped)
+        return ir.is_more(self.kept, least) and ir.is_more(room, least)
+
+    def jaxpr(self) -> Jaxpr:
+        """The one loop, with what is before and after it: `[*operands] -> [*results]`."""
+        at_first = {*self.eqn.invars, *self.entry.made}
+        taken = dict.fromkeys(v for block in [*self.blocks, self.end] for v in block.taken())
+        taken |= dict.fromkeys(ir.vars_in_order(self.outs))
+        fixed, held = [[v for v in taken if (v in at_first) is there] for there in (True, False)]
+        consts, refs = util.partition([v.aval.accumulates for v in fixed], fixed)
+        begun = [v for v in held if v in self.entry.sets]
+
+        def run(*args: Value) -> list[Value]:
+            choice, *found = self.entry.run(
+                self.eqn.invars,  # type: ignore[arg-type]  # its operands are variables
+                args,
+                [self.entry.choice, *[self.entry.sets[v] for v in begun], *fixed],
+            )
+            values = dict(zip([*begun, *fixed], found, strict=True))
+            # What no block before the loop sets is set in it before it is used.
+            carry = [values[v] if v in values else transforms.zeros_of(v.aval) for v in held]
+            carry = [self._number(self.entry, choice), *carry]
+            operands = [*[values[v] for v in consts], *carry, *[values[v] for v in refs]]
+            ends = trace.bind(while_p, *operands, params=self._params(consts, held, refs))
+            values.update(zip(held, ends[1:], strict=True))
+            return self.end.run(values.keys(), values.values(), self.outs)
+
+        return trace.stage_closed(run, [a.aval for a in self.eqn.invars], self.eqn.params.body.name)
+
+    def _params(
+        self, consts: Sequence[ir.Var], held: Sequence[ir.Var], refs: Sequence[ir.Var]
+    ) -> WhileParams:
+        """The loop over the blocks, which carries the number of the next one.
+
+        cond, body : [*consts, next, *held, *refs] -> [pred], [next, *held]
         """
-        first, last = p.num_consts, p.num_consts + 1 + len(self.held)
-        avals = p.body.in_avals
-        held = [PREDICATE, *[v.aval.strong() for v in self.held]]
-        ins = [*avals[:first], *held, *avals[first:]]
+        p: ForParams | WhileParams = self.eqn.params
+        num = len(consts)
+        ins = [*consts, *held, *refs]
+
+        def run(block: _Block, *args: Value) -> list[Value]:
+            left = [block.sets.get(v, v) for v in held]
+            choice, *values = block.run(ins, args, [block.choice, *left])
+            return [self._number(block, choice), *values]
+
+        avals = [v.aval.strong() for v in ins]
+        hints = [v.hint for v in ins]
+        branches = [
+            trace.stage_closed(partial(run, block), avals, p.body.name, hints)
+            for block in self.blocks
+        ]
+        choosing = CondParams(tuple(branches))
+
+        def turn(*args: Value) -> list[Value]:
+            return trace.bind(cond_p, args[num], *args[:num], *args[num + 1 :], params=choosing)
 
         def more(*args: Value) -> list[Value]:
-            (holds,) = transforms.eval_jaxpr(p.cond, [*args[:first], *args[last:]])
-            return [~args[first] | holds]
+            return [args[num] < len(self.blocks)]
 
-        def step(*args: Value) -> list[Value]:
-            return self._step(p, args[first], args[first + 1 : last], [*args[:first], *args[last:]])
-
-        return replace(
-            p,
-            cond=trace.stage_closed(more, ins, p.cond.name),
-            body=trace.stage_closed(step, ins, p.body.name),
-            slots=self.inner.params.slots if p.slots is None else p.slots,
-            counted=False,
+        avals.insert(num, INDEX)
+        hints.insert(num, "part")
+        return WhileParams(
+            trace.stage_closed(more, avals, p.body.name, hints),
+            trace.stage_closed(turn, avals, p.body.name, hints),
+            num,
+            slots=self.slots,
+            record=self._record(),
         )
 
-    def _step(
-        self, p: WhileParams, fresh: Value, held: Sequence[Value], given: Sequence[Value]
-    ) -> list[Value]:
-        """Begin an inner loop if it is time; then make a step of it, or end it if it is over."""
-        num = len(self.live)
+    def _number(self, block: _Block, choice: Value) -> Value:
+        """The number of the block that is next."""
+        numbers = [
+            np.int32(self.blocks.index(b) if b is not self.end else len(self.blocks))
+            for b in block.targets
+        ]
+        found = arrays.as_value(numbers[0])
+        for k, number in enumerate(numbers[1:], 1):
+            found = prims.select(prims.equal(prims.convert(choice, INDEX.dtype), k), number, found)
+        return found
 
-        def begin(*args: Value) -> list[Value]:
-            return transforms.eval_jaxpr(self.before, args[len(held) :])
+    def _record(self) -> Record:
+        """What is told of the one loop."""
+        record: Record = self.eqn.params.record
+        if not record.tells:
+            return record
+        inner = ", ".join(f"`{name}`" for name in dict.fromkeys(self.names))
+        text = (
+            f"it and the loops of {inner} in its steps are one in the derivative, which keeps a few values of each "
+            f"turn, and not {self.kept} bytes of each step of `{self.eqn.params.body.name}`"
+        )
+        return record.with_decisions([Decision("flatten", "", True, text, self.eqn.source)])
 
-        def wait(*args: Value) -> list[Value]:
-            return list(args[: len(held)])
+    def _new_block(self) -> _Block:
+        self.blocks.append(_Block())
+        return self.blocks[-1]
 
-        def inner(args: Sequence[Value]) -> list[Value]:
-            """The operands of the inner loop."""
-            names = zip(
-                [*self.live, *self.body.invars], [*args[:num], *args[len(held) :]], strict=True
-            )
-            env = ir.Environment[Value](names)
-            first, _, last = parts(self.inner.params, self.inner.invars)
-            return [*map(env.read, first), *args[num : len(held)], *map(env.read, last)]
+    def _leave(
+        self,
+        choice: ir.Atom,
+        targets: Sequence[_Block],
+        sets: Iterable[tuple[ir.Var, ir.Atom]],
+        at: _Block,
+    ) -> None:
+        """End the last block, and go on writing another one."""
+        self.end.choice, self.end.targets, self.end.sets = choice, targets, dict(sets)
+        self.end = at
 
-        def go_on(*args: Value) -> list[Value]:
-            after = transforms.eval_jaxpr(self.inner.params.body, inner(args))
-            return [*after, *parts(p, args[len(held) :])[1]]
+    def _inlined(self, jaxpr: Jaxpr, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
+        """The results of a jaxpr, whose equations are added to the last block, or become new ones."""
+        names: dict[ir.Var, ir.Atom] = dict(zip(jaxpr.invars, operands, strict=True))
+        for eqn in jaxpr.eqns:
+            here = ir.rename(eqn, names)
+            if self._is_entered(here):
+                names.update(zip(eqn.outvars, self._entered(here), strict=True))
+            else:
+                self.end.eqns += ir.copied_eqns([eqn], names)
+        return [ir.renamed(a, names) for a in jaxpr.outvars]
 
-        def end(*args: Value) -> list[Value]:
-            live, carry = args[:num], args[num : len(held)]
-            outs = transforms.eval_jaxpr(self.after, [*args[len(held) :], *live, *carry])
-            return [*carry, *outs]
+    def _is_entered(self, eqn: ir.Eqn) -> bool:
+        """Whether an equation loops over Refs that the whole changes, itself or in what it chooses or calls."""
+        if ir.touched_refs(eqn).isdisjoint(self.changed):
+            return False
+        if eqn.primitive in LOOPS:
+            return eqn.primitive is for_p or not eqn.params.kept
+        bodies = rules.plain_bodies(eqn.primitive, eqn.params)
+        is_call = eqn.primitive in (cond_p, closed_call_p) or any(b.origin for b in bodies)
+        return is_call and any(holds_loop(b.jaxpr) for b in bodies)
 
-        held = _either(fresh, begin, wait, [*held, *given])
-        (goes_on,) = transforms.eval_jaxpr(self.inner.params.cond, inner([*held, *given]))
-        return [~goes_on, *held[:num], *_either(goes_on, go_on, end, [*held, *given])]
+    def _entered(self, eqn: ir.Eqn) -> list[ir.Atom]:
+        """The results of an equation that becomes blocks."""
+        if eqn.primitive in LOOPS:
+            self._note(eqn)
+            run = self._while if eqn.primitive is while_p else self._for
+            return run(eqn.params, eqn.invars)
+        bodies = [body.jaxpr for body in rules.plain_bodies(eqn.primitive, eqn.params)]
+        if eqn.primitive is not cond_p:
+            return self._inlined(bodies[0], eqn.invars)
+        index, *operands = eqn.invars
+        outs = [ir.Var(v.aval.strong()) for v in eqn.outvars]
+        starts, after = [self._new_block() for _ in bodies], self._new_block()
+        self._leave(index, starts, (), after)
+        for start, body in zip(starts, bodies, strict=True):
+            self.end = start
+            found = self._inlined(body, operands)
+            self._leave(_FIRST, [after], zip(outs, found, strict=True), after)
+        return [*outs]
+
+    def _note(self, eqn: ir.Eqn) -> None:
+        """Note a loop, and what it would keep within another one."""
+        p: ForParams | WhileParams = eqn.params
+        self.slots = p.slots if self.slots is None else self.slots
+        if self.blocks:
+            self.names.append(p.record.called.name or p.body.name)
+            if eqn.primitive is while_p or p.slots is not None:
+                self.untaped |= ir.touched_refs(eqn) & self.changed
+
+    def _while(self, p: WhileParams, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
+        """The carried values after a `while`; before it and at the end of a step it asks for another step."""
+        consts, carry, refs = parts(p, operands)
+        held = [ir.Var(v.aval.strong(), v.hint) for v in parts(p, p.body.invars)[1]]
+        step, after = self._new_block(), self._new_block()
+
+        def ask(carry: Sequence[ir.Atom], at: _Block) -> None:
+            (holds,) = self._inlined(p.cond, [*consts, *carry, *refs])
+            self._leave(holds, [after, step], zip(held, carry, strict=True), at)
+
+        ask(carry, step)
+        ask(self._inlined(p.body, [*consts, *held, *refs]), after)
+        return [*held]
+
+    def _for(self, p: ForParams, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
+        """The final states of a `for`; they are in Refs of their own."""
+        p = stateful(p)
+        consts, states = util.split_list(operands, [p.num_consts])
+        refs = [x if isinstance(x.aval, AbstractRef) else self._new_ref(x) for x in states]
+        loop = p.body.remember(("as while", replace(p, body=_NO_BODY)), lambda: _as_while(p))
+        if not self.blocks:
+            changed = ir.mutated_positions(p.body.effects)
+            self.changed |= ir.used_vars(refs[k - 1 - p.num_consts] for k in changed)
+        self._while(loop, [*consts, _ZERO, *refs])
+        made = [ref for ref, x in zip(refs, states, strict=True) if ref is not x]
+        reads = [accesses.read_whole(ref) for ref in made]
+        self.end.eqns += reads
+        return [read.outvars[0] for read in reads]
+
+    def _new_ref(self, x: ir.Atom) -> ir.Var:
+        self.end.eqns.append(rules.new_eqn(primitives.new_ref_p, [x], primitives.NewRefParams()))
+        return self.end.eqns[-1].outvars[0]
+
+    def _share_refs(self) -> None:
+        """Make Refs before the loop that a block makes and another one uses; the block writes them."""
+        made = {
+            e.outvars[0]: e
+            for b in self.blocks
+            for e in b.eqns
+            if e.primitive is primitives.new_ref_p
+        }
+        shared = {v for b in [*self.blocks, self.end] for v in b.taken() if v in made}
+        for v in shared:
+            zeros = trace.stage_closed(partial(_zeros, made[v].invars[0].aval), [])
+            self.entry.eqns += [*zeros.eqns, made[v].replace(invars=zeros.outvars, outvars=(v,))]
+        for block in [*self.blocks, self.end]:
+            block.eqns = [_on_shared(e, shared) for e in block.eqns]
 
 
-def _either(
-    pred: Value,
-    yes: Callable[..., list[Value]],
-    no: Callable[..., list[Value]],
-    operands: Sequence[Value],
-) -> list[Value]:
-    avals = [x.aval for x in operands]
-    branches = tuple(trace.stage_closed(f, avals, f.__name__) for f in (no, yes))
-    index = prims.convert(pred, np.int32)
-    return trace.bind(cond_p, index, *operands, params=CondParams(branches))
+def _zeros(aval: ir.Aval) -> list[Value]:
+    return [transforms.zeros_of(aval)]
 
 
-def nest_of(body: Jaxpr) -> Nest | None:
-    """The `while` of a body on Refs that the body changes, if it is the only loop there on such Refs."""
-    return body.remember("nest", lambda: _nest(body))
+def _on_shared(eqn: ir.Eqn, shared: set[ir.Var]) -> ir.Eqn:
+    """What makes or freezes a Ref that blocks share, as a write or a read."""
+    if eqn.primitive is primitives.new_ref_p and eqn.outvars[0] in shared:
+        return accesses.write_whole(eqn.outvars[0], eqn.invars[0], eqn.source)
+    if eqn.primitive is primitives.freeze_p and eqn.invars[0] in shared:
+        return accesses.read_whole(eqn.invars[0], eqn.outvars[0], eqn.source)
+    return eqn
 
 
-def _nest(body: Jaxpr) -> Nest | None:
-    changing = ir.mutated(body).intersection(body.invars)
-    found = [
-        k for k, e in enumerate(body.eqns) if e.primitive in LOOPS and ir.touched_refs(e) & changing
-    ]
-    if len(found) != 1 or any(map(ir.acts, body.eqns)):
-        return None
-    (k,) = found
-    inner = body.eqns[k]
-    if inner.primitive is not while_p or inner.params.kept:
-        return None
-    before, after = body.eqns[:k], body.eqns[k + 1 :]
-    made = [v for e in before for v in e.outvars]
-    used = ir.used_vars([*body.outvars, *[a for e in (inner, *after) for a in e.invars]])
-    live = [v for v in made if v in used]
-    if any(v.aval.accumulates for v in live):
-        return None
-    carry = parts(inner.params, inner.invars)[1]
-    return Nest(
-        body,
-        inner,
-        live,
-        Jaxpr(body.invars, before, [*live, *carry], body.name),
-        Jaxpr([*body.invars, *live, *inner.outvars], after, body.outvars, body.name),
-    )
+def _as_while(p: ForParams) -> WhileParams:
+    """A `for` over Refs as a `while` with a counter.
+
+    p.body     : [i, *consts, *refs]  -> []
+    cond, body : [*consts, k, *refs]  -> [pred], [k]
+    """
+    num = p.num_consts
+    body = numbered_body(p, (True,) * (len(p.body.invars) - 1 - num))
+    avals = [*body.in_avals[1 : 1 + num], body.in_avals[0], *body.in_avals[1 + num :]]
+
+    def more(*args: Value) -> list[Value]:
+        return [args[num] < (args[0] if p.counted else p.nsteps)]
+
+    def step(*args: Value) -> list[Value]:
+        transforms.eval_jaxpr(body, [args[num], *args[:num], *args[num + 1 :]])
+        return [args[num] + 1]
+
+    cond, made = [trace.stage_closed(f, avals, p.body.name) for f in (more, step)]
+    return WhileParams(cond, made, num, slots=p.slots, record=p.record)

@@ -356,9 +356,12 @@ _TURN = ("steps left", "slot", "its step", "repeats", "reach")
 
 
 def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:
-    """How many steps are run again, if it is known how many there are, and each goes back alone."""
-    steps = _constant_steps(replay)
-    if steps is None or any(p.cached) or leaf.leaf_of(p) is not None:
+    """How many steps are reversed together; or run again, if it is known how many there are."""
+    steps, taped = _constant_steps(replay), leaf.leaf_of(p)
+    if taped is not None:
+        kept = prims.bytes_of(v.aval for v in taped.cut.residuals)
+        return f"; {taped.steps} steps are reversed together, by {kept} bytes kept of each"
+    if steps is None or any(p.cached):
         return ""
     return (
         f"; of these {steps:,} steps {binomial.advances(steps, p.num_slots):,} are run again in all"

@@ -159,6 +159,12 @@ def read_whole(ref: ir.Atom, out: ir.Var | None = None, source: ir.Source | None
     return rules.new_eqn(primitives.get_p, [ref], whole, None if out is None else [out], source)
 
 
+def write_whole(ref: ir.Atom, x: ir.Atom, source: ir.Source | None = None) -> ir.Eqn:
+    """An equation that replaces all that a Ref holds."""
+    whole = primitives.SwapParams(whole_indexer(ref.aval.shape), returns_old=False)
+    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
+
+
 def is_whole(indexer: Indexer | None, ref: ir.Var) -> bool:
     """Whether an index takes all that a Ref holds, or all that it holds of each lane."""
     return indexer is not None and all(

@@ -257,13 +257,45 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     eqns, ref = life.eqns(), ir.Var(life.ref.aval)
     if eqns is None:
         return None
-    read = accesses.read_whole(ref, p.cond.invars[at])
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
-    reads = [read] if p.cond.invars[at] in ir.users(p.cond) else []
-    cond = Jaxpr([*given, ref], [*reads, *p.cond.eqns], p.cond.outvars, p.cond.name)
+    cond = Jaxpr([*given, ref], _asking(p.cond, at, ref), p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
     told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
     return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
+
+
+def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
+    """A `while` with Refs for the arrays that it carries and its body only indexes; what makes and what reads them."""
+    before: list[ir.Eqn] = []
+    after: list[ir.Eqn] = []
+    for k in reversed(range(eqn.params.num_carry)):
+        at, out = eqn.params.num_consts + k, eqn.outvars[k]
+        params = carried_as_ref(eqn.params, k) if eqn.invars[at].aval is out.aval else None
+        if params is not None:
+            ref = ir.Var(AbstractRef(out.aval))
+            before.append(
+                rules.new_eqn(
+                    primitives.new_ref_p,
+                    [eqn.invars[at]],
+                    primitives.NewRefParams(),
+                    [ref],
+                    eqn.source,
+                )
+            )
+            after.append(rules.new_eqn(primitives.freeze_p, [ref], ir.NO_PARAMS, [out], eqn.source))
+            invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
+            outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
+            eqn = rules.new_eqn(eqn.primitive, invars, params, outvars, eqn.source)
+    return [*before, eqn, *after]
+
+
+def _asking(cond: Jaxpr, at: int, ref: ir.Var) -> Sequence[ir.Eqn]:
+    """The equations of a condition on a Ref in the place of an input, which it reads whole if it does not index it."""
+    array = cond.invars[at]
+    life = Life(ref, cond)
+    if life.follow([array]) is None and not life.is_updated and array not in cond.outvars:
+        return life.eqns() or ()
+    return [accesses.read_whole(ref, array), *cond.eqns]
 
 
 def in_order(

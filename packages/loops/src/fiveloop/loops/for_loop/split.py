@@ -52,10 +52,10 @@ def for_split(
     verdict = plan.verdict(eqn)
     if isinstance(verdict, rules.Slots) and eqn.params.slots is None:
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
-    call = flat.flat_call(eqn, unknown)
+    here = _planned(plan, unknown, inst, eqn)
+    call = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))
     if call is not None:
         return call_split(plan, unknown, inst, call)
-    here = _planned(plan, unknown, inst, eqn)
     if eqn.params.slots is not None:
         return here.split_again(tuple(unknown), inst)
     snapshots = with_snapshots(eqn, unknown, inst)
@@ -240,6 +240,11 @@ class _Loop:
         return ir.is_more(stacked, others) or ir.is_more(
             stacked + once + more, others + others_once
         )
+
+    def kept_of_step(self, unknown: util.Mask) -> ir.Dim:
+        """The bytes of what is kept of each step."""
+        stacked = self._sort_residuals(self._split_body(unknown)).stacked
+        return prims.bytes_of(v.aval for v in stacked)
 
     def _kept_bytes(self, unknown: util.Mask) -> tuple[ir.Dim, ir.Dim]:
         """The bytes of what is kept of each step, and of what is passed on once."""

@@ -9,6 +9,7 @@ from operator import is_
 from fiveloop.core import Jaxpr, ir, passes, rules, transforms, util
 from fiveloop.core.trace.tracer import is_eager
 from fiveloop.loops.analysis.accesses import Around, around
+from fiveloop.loops.analysis.array_life import promote_carried
 from fiveloop.loops.options import STEPS
 from fiveloop.loops.plan import branch, carry, fold, fuse, hoist, operands, promote, sink, unroll
 from fiveloop.loops.primitives import for_loop, while_loop
@@ -120,7 +121,7 @@ def _planned(eqn: ir.Eqn, where: Around) -> list[ir.Eqn]:
     if eqn.primitive is while_loop.while_p:
         return [
             _told_while(new) if new.primitive is while_loop.while_p else new
-            for new in promote.promote_carried(eqn)
+            for new in promote_carried(eqn)
         ]
     eqn = _with_bodies(eqn)
     return _loop(eqn, where).eqns if eqn.primitive is for_loop.for_p else [eqn]

@@ -15,7 +15,7 @@ from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, array_life
 from fiveloop.loops.analysis.accesses import is_entered, with_bodies
 from fiveloop.loops.analysis.array_access import Access, Made, access, access_rules
-from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict, carried_as_ref
+from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.loops.record import Decision, names_of
 from fiveloop.state import AbstractRef, primitives
@@ -209,31 +209,6 @@ def promote(body: Jaxpr) -> tuple[Jaxpr, list[Decision]]:
     return _promoted(body, dict(zip(body.invars[1:], names_of(body.invars[1:]), strict=True)))
 
 
-def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
-    """A `while` with Refs for the arrays that it carries and its body only indexes; what makes and what reads them."""
-    before: list[ir.Eqn] = []
-    after: list[ir.Eqn] = []
-    for k in reversed(range(eqn.params.num_carry)):
-        at, out = eqn.params.num_consts + k, eqn.outvars[k]
-        params = carried_as_ref(eqn.params, k) if eqn.invars[at].aval is out.aval else None
-        if params is not None:
-            ref = ir.Var(AbstractRef(out.aval))
-            before.append(
-                rules.new_eqn(
-                    primitives.new_ref_p,
-                    [eqn.invars[at]],
-                    primitives.NewRefParams(),
-                    [ref],
-                    eqn.source,
-                )
-            )
-            after.append(rules.new_eqn(primitives.freeze_p, [ref], ir.NO_PARAMS, [out], eqn.source))
-            invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
-            outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
-            eqn = rules.new_eqn(eqn.primitive, invars, params, outvars, eqn.source)
-    return [*before, eqn, *after]
-
-
 def _promoted(body: Jaxpr, names: Mapping[ir.Var, str]) -> tuple[Jaxpr, list[Decision]]:
     """The same for a body, or for what it chooses or calls; only Refs with a name are looked at."""
     told: list[Decision] = []
@@ -264,7 +239,7 @@ def _decision(name: str, verdict: Verdict, names: Mapping[ir.Var, str]) -> Decis
 
 def _with_indices(body: Jaxpr, ref: ir.Var, first: ir.Eqn, last: ir.Eqn) -> tuple[Jaxpr, Verdict]:
     """The body with a Ref, that these equations read and write whole, read and written at indices; or why not."""
-    life = Life(ref, body, last)
+    life = Life(ref, body, last, whiles=True)
     verdict = life.follow(first.outvars) or _why_not(life, last)
     if verdict is not None:
         return body, verdict

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from fiveloop.core import ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.ir import indexer
 from fiveloop.core.primitives import convert
-from fiveloop.loops.analysis.accesses import read_whole
+from fiveloop.loops.analysis.accesses import read_whole, write_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import cache_avals, default_slots
 from fiveloop.loops.record import shown_aval
 from fiveloop.loops.replay.dce import replay_dce
-from fiveloop.state import AbstractRef, primitives
+from fiveloop.state import AbstractRef
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ class Staged:
         self.kept = {x: v for x, v in self.kept.items() if smaller and v in smaller.invars}
         for x, value, (final, want), changes in zip(states, held, finals, changed, strict=True):
             if want and isinstance(x.aval, AbstractRef) and changes:
-                self.eqns.append(_written(x, final, self.loop.source))
+                self.eqns.append(write_whole(x, final, self.loop.source))
             elif want and not isinstance(x.aval, AbstractRef) and not changes:
                 self.eqns.append(_named(value, final))
 
@@ -99,9 +98,3 @@ class Staged:
 def _named(x: ir.Atom, out: ir.Var) -> ir.Eqn:
     """An equation that gives a value another name."""
     return rules.new_eqn(prims.convert_p, [x], convert.ConvertParams(out.aval.dtype), [out])
-
-
-def _written(ref: ir.Atom, x: ir.Var, source: ir.Source | None) -> ir.Eqn:
-    """An equation that replaces all that a Ref holds."""
-    whole = primitives.SwapParams(indexer.whole_indexer(ref.aval.shape), returns_old=False)
-    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)

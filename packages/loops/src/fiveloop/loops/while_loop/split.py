@@ -35,7 +35,7 @@ def while_split(
     if isinstance(verdict, rules.Slots):
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
     p: WhileParams = eqn.params
-    call = None if p.kept else flat.flat_call(eqn, unknown)
+    call = None if p.kept else flat.call_on_refs(eqn)
     if call is not None:
         return call_split(plan, unknown, inst, call)
     # Nothing is kept of a step, so that there is nothing to choose.
@@ -43,6 +43,10 @@ def while_split(
     if found is None:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     cut, cond = found
+    kept = prims.bytes_of(v.aval for v in cut.residuals)
+    call = None if p.kept else flat.flat_call(eqn, kept)
+    if call is not None:
+        return call_split(plan, unknown, inst, call)
     known = [not u for u in cut.unknown_in]
     carry = parts(p, known)[1]
     if any(keep and not k for keep, k in zip(p.kept, known[p.num_consts :], strict=False)):
