@@ -336,14 +336,17 @@ def _flops_again(made: Maker, at_hand: set[ir.Var]) -> int:
     """The operations from the residuals of a body, and what is given to it, to a value that it makes."""
     if made.jaxpr is None:
         return transforms.equation_cost(made.eqn).flops
-    wanted, total = set(made.eqn.outvars), 0
-    for eqn in reversed(made.jaxpr.eqns):
-        if not wanted.isdisjoint(eqn.outvars) and (
-            eqn is made.eqn or at_hand.isdisjoint(eqn.outvars)
-        ):
-            total += transforms.equation_cost(eqn).flops
-            wanted |= ir.used_vars(eqn.invars)
-    return total
+    eqns, makers = made.jaxpr.eqns, ir.makers(made.jaxpr)
+    flops: dict[ir.Eqn, int] = made.jaxpr.remember(
+        "flops", lambda: {eqn: transforms.equation_cost(eqn).flops for eqn in eqns}
+    )
+    again, ahead = {made.eqn}, [made.eqn]
+    while ahead:
+        for eqn in map(makers.get, ir.used_vars(ahead.pop().invars)):
+            if eqn is not None and eqn not in again and at_hand.isdisjoint(eqn.outvars):
+                again.add(eqn)
+                ahead.append(eqn)
+    return sum(flops[eqn] for eqn in again)
 
 
 def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
