@@ -38,7 +38,7 @@ class NanError(FloatingPointError):
 
 
 class LeakError(TracerError):
-    """A traced value is still held after the function whose tracing made it has returned."""
+    """A traced value is still referenced after its function has returned."""
 
 
 class UnboundAxisError(NameError):

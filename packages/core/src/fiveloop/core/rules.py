@@ -189,7 +189,7 @@ class RuleTable(Generic[R]):
         return self[prim] if prim in self._cells else None
 
     def cell(self, prim: ir.Primitive[Any]) -> R | Refusal | None:
-        """What stands in a cell, for `inspect`."""
+        """The text of a cell, for `inspect`."""
         return self._cells.get(prim)
 
     def __contains__(self, prim: object) -> bool:
@@ -353,7 +353,7 @@ class PureAbstractEval(Generic[P]):
 
 
 def pure(abstract_eval: Callable[[ir.Avals, P], ir.Avals]) -> Callable[[ir.Avals, P], ir.Typing]:
-    """An abstract_eval without effects, from one that gives only the types.
+    """An abstract_eval without effects, from a function that returns only the types.
 
     >>> same_types = pure(lambda avals, p: avals)
     >>> same_types([ShapedArray((2,), np.float32)], NO_PARAMS)

@@ -15,8 +15,8 @@ from .for_loop.api import for_loop as for_loop
 from .primitives.for_loop import ForParams as ForParams
 from .primitives.for_loop import for_p as for_p
 from .scan.api import scan as scan
-from .scan.kin import fori_loop as fori_loop
-from .scan.kin import map as map
+from .scan.variants import fori_loop as fori_loop
+from .scan.variants import map as map
 from .cond.api import cond as cond
 from .cond.api import switch as switch
 from .primitives.cond import CondParams as CondParams

@@ -153,7 +153,7 @@ def _filled(fun: str, shape: Any, fill_value: ArrayLike, dtype: Any) -> Value:
 
 
 def zeros(shape: Any, dtype: Any = np.float32) -> Value:
-    """An array of zeros, float32 unless told.
+    """An array of zeros, by default float32.
 
     >>> fnp.zeros(3)
     Array([0., 0., 0.], dtype=float32)
@@ -162,7 +162,7 @@ def zeros(shape: Any, dtype: Any = np.float32) -> Value:
 
 
 def ones(shape: Any, dtype: Any = np.float32) -> Value:
-    """An array of ones, float32 unless told.
+    """An array of ones, by default float32.
 
     >>> fnp.ones((1, 2), int)
     Array([[1, 1]], dtype=int64)

@@ -72,7 +72,7 @@ class Residual:
 
     @property
     def bytes_each(self) -> int:
-        """The size of what one step keeps."""
+        """The bytes that one step saves."""
         return self.bytes // self.trips
 
     def __str__(self) -> str:

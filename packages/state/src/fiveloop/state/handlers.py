@@ -85,7 +85,7 @@ handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(
 
 
 def define_handler(prim: ir.Primitive[Any], rule: HandlerRule) -> None:
-    """Say what a primitive with a handled effect does with the effect's Ref, once; it gives the results.
+    """Define, once, what a primitive with a handled effect does with the effect's Ref; it gives the results.
 
     A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
     the Ref on to them, as `call_handler` does; without a rule, one whose bodies are all `plain` does so, too.

@@ -38,12 +38,12 @@ class SymbolicZero:
 
     @property
     def shape(self) -> ir.Shape:
-        """The shape of the zeros that it stands for."""
+        """The shape of the zeros."""
         return self.aval.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the zeros that it stands for."""
+        """The dtype of the zeros."""
         return self.aval.dtype
 
     @property

@@ -28,7 +28,7 @@ _ABANDONED_AFTER = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class CompilationCounts:
-    """How many programs this process has compiled and loaded, and what it did in the folder of the cache.
+    """How many programs this process has compiled, and how it has used the folder of the compilation cache.
 
     `written` counts new entries, `damaged` entries that could not be used, `evicted` entries deleted to keep the size.
     """

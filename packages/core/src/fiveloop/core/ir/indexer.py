@@ -83,7 +83,7 @@ class Indexer:
 
     @property
     def result_shape(self) -> Shape:
-        """The shape of what is read, or of what can be written."""
+        """The shape of a read, or of a value to be written."""
         inner = [e.size for e in self.entries if isinstance(e, Span)]
         inner[self.pick_axis : self.pick_axis] = self.pick_shape
         for position in self.new_axes:

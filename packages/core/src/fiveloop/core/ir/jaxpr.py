@@ -298,7 +298,7 @@ class Jaxpr:
 
     @property
     def consts(self) -> list[Constant]:
-        """The concrete arrays that this jaxpr and those in its params hold, each once; scalars excepted."""
+        """The concrete arrays in this jaxpr and in the jaxprs of its params, each once; scalars excepted."""
         found: dict[int, Constant] = {}
         for atom in all_atoms(self):
             if isinstance(atom, Literal) and not is_scalar(atom):

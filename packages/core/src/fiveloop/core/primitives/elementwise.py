@@ -115,7 +115,7 @@ select_p = ir.Primitive[Any]("select")
 
 
 def select(pred: arrays.ArrayLike, on_true: arrays.ArrayLike, on_false: arrays.ArrayLike) -> Value:
-    """Elements of `on_true` where `pred` holds, of `on_false` elsewhere.
+    """Elements of `on_true` where `pred` is true, of `on_false` elsewhere.
 
     TypeError if `pred` does not hold bools. The three are broadcast to one shape, and the last two brought to one
     dtype. No derivative flows into the side not taken, whatever its values are.

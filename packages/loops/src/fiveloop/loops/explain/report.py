@@ -70,7 +70,7 @@ class LoopReport:
 
     @property
     def residual_bytes(self) -> ir.Dim:
-        """How much is kept for the derivative."""
+        """The bytes that are saved for the derivative."""
         total: ir.Dim = 0
         for saved in self.saved:
             total = total + saved.bytes

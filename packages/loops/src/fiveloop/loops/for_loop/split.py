@@ -27,7 +27,7 @@ from fiveloop.loops.analysis.slots import (
     zeros_eqn,
 )
 from fiveloop.loops.for_loop import slots
-from fiveloop.loops.for_loop.passed import Passed
+from fiveloop.loops.for_loop.residuals import Passed
 from fiveloop.loops.primitives.for_loop import (
     INDEX,
     ForParams,

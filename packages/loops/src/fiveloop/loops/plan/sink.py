@@ -17,7 +17,7 @@ from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transfo
 from fiveloop.core.index import access
 from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.loops.analysis.accesses import ALONE, Around, read_whole
-from fiveloop.loops.for_loop.passed import MOST_KEPT, MOST_TERMS
+from fiveloop.loops.for_loop.residuals import MOST_KEPT, MOST_TERMS
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
 from fiveloop.loops.record import MACHINERY, Decision, Planned

@@ -141,7 +141,7 @@ class ResidualExplanation:
         return self.plot()
 
     def compare(self, other: ResidualExplanation) -> ResidualDifference:
-        """What `other` keeps and needs, against this one."""
+        """The residuals and the memory of `other`, compared with this explanation."""
         if not isinstance(other, ResidualExplanation):
             raise TypeError(
                 f"compare: expected what `explain_residuals` gives, got {other!r} of type {type(other).__name__}"
@@ -151,7 +151,7 @@ class ResidualExplanation:
 
 @dataclass(frozen=True)
 class ResidualDifference:
-    """Two explanations, and what the second one changes. It prints as a table."""
+    """Two explanations of residuals, and the differences between them. It prints as a table."""
 
     before: ResidualExplanation
     after: ResidualExplanation
@@ -186,7 +186,7 @@ class ResidualDifference:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Both explanations, and what only one of them keeps, as dictionaries."""
+        """Both explanations, and the residuals that only one of them has, as dictionaries."""
         return {
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),

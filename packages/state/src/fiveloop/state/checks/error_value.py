@@ -33,7 +33,7 @@ class ErrorValue:
         return error_in(records[lane], lane)
 
     def get(self) -> str | None:
-        """The message of what has failed, or None."""
+        """The message of the failed check, or None."""
         error = self.first()
         return None if error is None else str(error)
 

@@ -31,7 +31,7 @@ class Write:
 
 @dataclass(eq=False)
 class Cell:
-    """What stands for a Ref under discharge: its contents at the start of the phase, and the writes since.
+    """The value of a Ref under discharge: its contents at the start of the phase, and the writes since.
 
     `changes` says whether anything in the jaxpr writes to it.
     """
@@ -55,24 +55,24 @@ class DischargeContext(Protocol):
     index: Value | None
 
     def read(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Value:
-        """What the Ref holds at an index."""
+        """The elements of the Ref at an index."""
 
     def write(self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value) -> None:
-        """Replace what the Ref holds at an index."""
+        """Replace the elements of the Ref at an index."""
 
     def accumulate(
         self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
     ) -> None:
-        """Combine with what the Ref holds at an index, by the monoid of that name."""
+        """Combine with the elements of the Ref at an index, by the monoid of that name."""
 
     def contents(self, cell: Cell) -> Value:
-        """All that the Ref holds."""
+        """The contents of the Ref."""
 
     def values(self, operands: Operands) -> list[Value]:
         """The operands with all that each Ref holds in its place."""
 
     def peek(self, cell: Cell) -> Value:
-        """All that the Ref holds, for reading at indices."""
+        """The contents of the Ref, for reading at indices."""
 
     def latest(self, x: Value) -> Value:
         """An operand as it is after `contents` or `peek`, which may have ended a phase."""

@@ -54,7 +54,7 @@ class Guard:
         return self.without(-more) if more < 0 else self.after(more)
 
     def read(self, pred: Value, x: Value) -> Value:
-        """What is read from the first operand, if the condition holds."""
+        """A read of the first operand, if the condition is true."""
         if self.shares and self.refs[0]:
             return follow(pred, x)
         return gate(pred, x) if self.own[0] else x

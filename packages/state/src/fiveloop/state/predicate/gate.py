@@ -12,7 +12,7 @@ gate_p: ir.Primitive[ir.NoParams] = ir.Primitive("gate")
 
 
 def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
-    """The same value, through which a derivative flows only if the condition holds.
+    """The same value, through which a derivative flows only if the condition is true.
 
     What is computed from it in vain may be infinite; the zero cotangent that comes back is then not a number,
     and is stopped here. Where the condition does not hold, the value is that of `other`, if given.
