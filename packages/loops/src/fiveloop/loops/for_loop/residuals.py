@@ -99,6 +99,8 @@ class Passed:
 
     def _is_little(self, v: ir.Var) -> bool:
         """Whether a value of each step takes so little room that it is kept once more."""
+        if not v.aval.differentiable:
+            return False
         stack = self.p.nsteps * prims.bytes_of([v.aval])
         return not ir.is_more(ir.size_of(v.aval.shape), FEW) and not ir.is_more(stack, LITTLE)
 
