@@ -249,6 +249,34 @@ def test_bad_budgets_are_refused() -> None:
         pareto(3, X)  # type: ignore[arg-type]  # that is the point
 
 
+def test_a_budget_shows_all_plans_and_the_one_taken() -> None:
+    found = explain_residuals(checkpoint(chain, budget=0.5), np.ones((32, 32), np.float32))
+    (plan,) = found.choices
+    assert (plan.bytes, plan.milliseconds) in plan.candidates
+    sizes, times = ([c[k] for c in plan.candidates] for k in (0, 1))
+    assert sizes == sorted(sizes)
+    assert times == sorted(times, reverse=True)
+    taken = [line.split()[0] for line in str(found).splitlines() if line.endswith("taken")]
+    assert taken == [shown(plan.bytes).split()[0]]
+    told = found.to_dict()["plans"][0]
+    assert json.loads(found.to_json())["plans"][0] == told
+    assert told["candidates"] == [list(c) for c in plan.candidates]
+
+
+def test_states_that_are_saved_at_a_time_are_told() -> None:
+    x = np.ones((8, 8), np.float32)
+
+    def steps(x: Any) -> Any:
+        return scan(lambda h, _: (fnp.sin(h @ x), None), x, length=50, checkpoints=4)[0].sum()
+
+    found = explain_residuals(steps, x)
+    (state,) = found.states
+    assert (state.slots, state.steps, state.bytes_each) == (4, 50, 256)
+    assert "states 4 of 50 of 256 B at a time, the others computed again: loop at" in str(found)
+    assert found.to_dict()["states"][0]["slots"] == 4
+    assert explain_residuals(lambda x: fnp.sin(x @ x), x).states == ()
+
+
 def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:
     found = explain_residuals(checkpoint(chain, budget=0.5), np.ones((32, 32), np.float32))
     (plan,) = found.choices

@@ -122,7 +122,8 @@ class Body:
     the last operands; a binder before these, such as a counter, is the same in all lanes, and an operand before these
     chooses what runs. The results of a "loop" are its binders from `carry` on in the next step; a "condition" says
     whether there is one. Final contents of operands that are Refs to the bodies alone are results after the others.
-    A body that is "recomputed" is kept apart from the one that was "checkpointed" with the same `origin`.
+    A body that is "recomputed" is kept apart from the one that was "checkpointed" with the same `origin`. Of the states
+    of a loop, `slots` are saved at a time, from which the others are computed again.
     """
 
     jaxpr: Jaxpr
@@ -131,6 +132,7 @@ class Body:
     plain: bool = False
     carry: int = 0
     origin: object = None
+    slots: int = 0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
     again = binomial.advances(steps, p.num_slots) if steps > 1 else 0
     return [
         rules.Body(p.forward, "loop", max(int(again), 1)),
-        rules.Body(p.backward, "loop", steps),
+        rules.Body(p.backward, "loop", steps, slots=p.num_slots),
     ]
 
 

@@ -51,7 +51,7 @@ class Choice:
     """What a budget came to: the `bytes` and the estimated milliseconds of the plan that was taken.
 
     `least` is what the plan of fewest bytes needs, `everything` what saving everything needs. A margin for what the
-    compiler may need more is in all of them.
+    compiler may need more is in all of them. `candidates` are the bytes and milliseconds of all plans.
     """
 
     budget: Amount
@@ -59,6 +59,7 @@ class Choice:
     milliseconds: float
     least: int
     everything: int
+    candidates: tuple[tuple[int, float], ...] = ()
 
     def __str__(self) -> str:
         return (

@@ -176,5 +176,6 @@ def planned(
     )
     # What is saved outside of segments needs no barrier.
     apart = p.prevent_cse and given is not None
-    choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most)
+    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.candidates)
+    choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
     return replace(p, jaxpr=jaxpr, policy=policy, budget=None, choice=choice, prevent_cse=apart)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fiveloop.core import prims
+from fiveloop.core import Jaxpr, ir, prims
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
-from fiveloop.remat.makers import maker_in, maker_of
+from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
 from fiveloop.remat.residuals import (
     Need,
     Residual,
@@ -47,13 +47,33 @@ class Alive:
     path: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SavedStates:
+    """A loop that goes back from a few states: how many are saved at a time, the bytes of each, and the loop's place.
+
+    `steps` are those of the loop; 1 if their number is not known.
+    """
+
+    slots: int
+    bytes_each: int
+    steps: int
+    source: str
+    path: tuple[str, ...]
+
+    def __str__(self) -> str:
+        steps = f" of {self.steps}" if self.steps > 1 else ""
+        place = f" at {self.source}" if self.source else ""
+        return f"{self.slots}{steps} of {shown(self.bytes_each)} at a time, the others computed again: loop{place}"
+
+
 @dataclass(frozen=True)
 class ResidualExplanation:
     """The values that a derivative saves and recomputes, and its temporary memory over time.
 
     `residuals` are sorted by size, largest first. `flops_again` counts the operations that both passes do, in loops
     for every step. `moments` list the memory through the forward and then the backward pass; `at_peak` are the
-    buffers that are alive at the peak; `choices` are the plans for budgets. It prints as a table.
+    buffers that are alive at the peak; `choices` are the plans for budgets; `states` are the loops of which a few
+    states are saved at a time. It prints as a table.
     """
 
     name: str
@@ -62,6 +82,7 @@ class ResidualExplanation:
     moments: tuple[Moment, ...]
     at_peak: tuple[Alive, ...]
     choices: tuple[Choice, ...] = ()
+    states: tuple[SavedStates, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -99,7 +120,8 @@ class ResidualExplanation:
             f"again  {shown_count(self.flops_again)} operations in the backward pass",
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
-            *[f"plan   {choice}" for choice in self.choices],
+            *[f"states {s}" for s in self.states],
+            *[line for choice in self.choices for line in _plans(choice)],
         ]
 
     def __str__(self) -> str:
@@ -120,7 +142,11 @@ class ResidualExplanation:
             "residuals": [_as_dict(r) for r in self.residuals],
             "timeline": [[m.bytes, m.phase] for m in self.moments],
             "at_peak": [{**asdict(a), "path": list(a.path)} for a in self.at_peak],
-            "plans": [{**asdict(c), "budget": str(c.budget)} for c in self.choices],
+            "states": [{**asdict(s), "path": list(s.path)} for s in self.states],
+            "plans": [
+                {**asdict(c), "budget": str(c.budget), "candidates": [*map(list, c.candidates)]}
+                for c in self.choices
+            ],
         }
 
     def to_json(self, **how: Any) -> str:
@@ -234,7 +260,30 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         _moments(line, backward_begins(program, num_cts)),
         tuple(map(_alive, line.at_peak)),
         choices_in(halves.known),
+        tuple(dict.fromkeys(_saved_states(program, ()))),
     )
+
+
+def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
+    """The loops in a jaxpr of which a few states are saved at a time."""
+    for eqn in jaxpr.eqns:
+        bodies = bodies_of(eqn)
+        for body in bodies:
+            if body.slots:
+                forward = bodies[0].jaxpr
+                size = sum(prims.bytes_of([v.aval]) for v in ir.mutated(forward))
+                place = place_in_program(eqn.source)
+                yield SavedStates(body.slots, size, body.trips, place, path)
+            yield from _saved_states(body.jaxpr, (*path, place_of(eqn, body)))
+
+
+def _plans(choice: Choice) -> list[str]:
+    """What a budget came to, and the plans among which it chose."""
+    rows = [
+        f"       {shown(size):>10}  {time:.3g} ms{'  taken' if size == choice.bytes else ''}"
+        for size, time in choice.candidates
+    ]
+    return [f"plan   {choice}", *rows]
 
 
 def _moments(line: Timeline, turn: int) -> tuple[Moment, ...]:
