@@ -3,11 +3,13 @@
 The simulation goes through a jaxpr in order, as XLA:CPU lays its buffers out. Calls are inlined and equal equations
 merged. Light equations that only light ones use are computed where they are used. An update and the carry of a loop
 stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts. Arguments,
-results and constants do not count: what is left are the temporary bytes that `memory_analysis()` reports.
+results and constants do not count, nor does what fits where a result is written only later: what is left are the
+temporary bytes that `memory_analysis()` reports.
 """
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise, repeat
@@ -148,8 +150,11 @@ class _Uses:
 class _Layout:
     """Values by number, with the equations that use them; a buffer for each that is not fused away."""
 
-    def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, carry: int | None = None) -> None:
+    def __init__(
+        self, path: tuple[str, ...], jaxpr: Jaxpr, carry: int | None = None, role: str = ""
+    ) -> None:
         self.path = path
+        self.role = role
         self.sizes: list[int] = []
         self.bytes_of: dict[ir.Aval, int] = {}
         self.weights: dict[object, tuple[bool, bool]] = {}
@@ -299,12 +304,16 @@ class _Layout:
                 root = _root(owner, v)
                 *_, start, end = spans.get(root, (op.eqn, position, place, place))
                 spans[root] = op.eqn, position, start, max(end, last[v])
-        given = {_root(owner, v) for v in (*range(self.num_given), *self.in_place(last)) if v >= 0}
-        buffers = [
-            Buffer(self.sizes[root], *span, self.path)
+        args = {_root(owner, v) for v in range(self.num_given)}
+        outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
+        made = {
+            root: Buffer(self.sizes[root], *span, self.path)
             for root, span in spans.items()
-            if root not in given
-        ]
+            if root not in args
+        }
+        buffers = [b for root, b in made.items() if root not in outs]
+        if self.role not in ("loop", "branch"):
+            buffers = _without_room(buffers, [made[root] for root in outs if root in made])
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
         eqns = tuple(op.eqn for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, tuple(self.begins))
@@ -387,11 +396,35 @@ class _Layout:
         return v < 0 or (maker is not None and maker.light and not maker.expensive)
 
 
+def _without_room(buffers: Sequence[Buffer], results: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers that need memory of their own: the others have room where a result is written only later.
+
+    The largest come first, each to the smallest result that holds it.
+    """
+    rooms = [(r, list[tuple[int, int]]()) for r in sorted(results, key=lambda r: r.bytes)]
+    left = []
+    for b in sorted(buffers, key=lambda b: -b.bytes):
+        for result, taken in rooms:
+            if result.bytes >= b.bytes and b.end < result.start and _is_free(taken, b):
+                insort(taken, (b.start, b.end))
+                break
+        else:
+            left.append(b)
+    return left
+
+
+def _is_free(taken: Sequence[tuple[int, int]], b: Buffer) -> bool:
+    """Whether a buffer's time overlaps with none that is taken; these are sorted, and do not overlap."""
+    place = bisect(taken, (b.start, b.end))
+    after = place == len(taken) or taken[place][0] > b.end
+    return after and (not place or taken[place - 1][1] < b.start)
+
+
 def _body_timeline(body: rules.Body, path: tuple[str, ...]) -> Timeline:
     """The memory of one run of a body."""
     carry = body.carry if body.role == "loop" else None
-    key = ("timeline", path, carry)
-    return body.jaxpr.remember(key, lambda: _Layout(path, body.jaxpr, carry).timeline())
+    key = ("timeline", path, carry, body.role)
+    return body.jaxpr.remember(key, lambda: _Layout(path, body.jaxpr, carry, body.role).timeline())
 
 
 _HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p, prims.to_memory_p}
