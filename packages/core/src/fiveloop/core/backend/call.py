@@ -66,12 +66,12 @@ class _Out:
         self.leaves = (leaf,)
 
 
-class _OutTaking:
-    """Stands for the whole result, its structure being auxiliary data, where something else takes what follows it."""
+class _OutWhole:
+    """Stands for the whole result, its structure being auxiliary data: arrays are made at once, and others `take` theirs."""
 
     __slots__ = ("leaves", "take", "tree")
 
-    def __init__(self, tree: TreeDef, leaves: Sequence[int], take: Take) -> None:
+    def __init__(self, tree: TreeDef, leaves: Sequence[int], take: "Take | None") -> None:
         self.tree = tree
         self.leaves = leaves
         self.take = take
@@ -106,14 +106,16 @@ def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None =
     _array.cls, _array.open_all, _array.wrap_all = cls, _opener(slot), wrap
     CALL.register_dataclass_node(cls, [slot], [])
     CALL.register_node(_Out, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
-    CALL.register_node(_OutTaking, lambda out: (out.leaves, (out.tree, out.take)), _take_and_build)
+    CALL.register_node(_OutWhole, lambda out: (out.leaves, (out.tree, out.take)), _take_and_build)
 
 
-def _take_and_build(aux: tuple[TreeDef, Take], leaves: Sequence[Buffer]) -> Any:
+def _take_and_build(aux: "tuple[TreeDef, Take | None]", leaves: Sequence[Buffer]) -> Any:
     tree, take = aux
-    num = tree.num_leaves
-    take(leaves[num:])
-    return tree.unflatten(_array.wrap_all(leaves[:num]))
+    if take is not None:
+        num = tree.num_leaves
+        take(leaves[num:])
+        leaves = leaves[:num]
+    return tree.unflatten(_array.wrap_all(leaves))
 
 
 def _opener(slot: str) -> OpenAll:
@@ -150,8 +152,8 @@ def make_fast(
     after them those that `take` gets.
     """
     outs = range(len(executable.out_avals))
-    if take is not None:
-        node: Any = _OutTaking(out_treedef, outs, take)
+    if take is not None or len(outs) >= MANY_LEAVES:
+        node: Any = _OutWhole(out_treedef, outs, take)
     else:
         node = out_treedef.unflatten(map(_Out, outs))
     sharding = default_client().sharding
