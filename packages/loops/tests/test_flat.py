@@ -199,8 +199,8 @@ def test_explain_says_what_became_one_loop() -> None:
     forward, backward = explain(grad(loss(heap), (0, 1)), X, P).loops
     assert forward.decision("flatten").reason == (
         "it and the loops of `body` in its steps are one in the derivative, which keeps a few values of each turn, and "
-        "not 16016 bytes of each step of `push`"
+        "not 16024 bytes of each step of `push`"
     )
     assert backward.decision("flatten") == forward.decision("flatten")
     reason = backward.decision("replay").reason
-    assert "; 572 steps are reversed together, by 28 bytes kept of each" in reason
+    assert "; 444 steps are reversed together, by 36 bytes kept of each" in reason
