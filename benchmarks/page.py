@@ -1,6 +1,7 @@
 """Prints results as Markdown for docs/benchmarks.md: `python benchmarks/page.py [--short] benchmarks/results/*.json`.
 
-With `--short` a case has one line: the largest size, the ratio to each peer, and how time and memory grow.
+With `--short` a case has one line: the largest size, the ratio to each peer, and how time and memory grow. With
+`--costs` the cases `policy/model` are one table of our times and bytes.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ def main() -> None:
     """Print each file's results as tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="one line a case")
+    parser.add_argument("--costs", action="store_true", help="a table of policies by models")
     parser.add_argument("paths", nargs="+", type=Path)
     given = parser.parse_args()
     for path in given.paths:
         result = json.loads(path.read_text(encoding="utf-8"))
-        parts = [*heading(result), *(short(result) if given.short else full(result))]
+        show = costs if given.costs else short if given.short else full
+        parts = [*heading(result), *show(result)]
         print("\n\n".join(parts) + "\n")
 
 
@@ -47,6 +50,22 @@ def short(result: Row) -> list[str]:
     limits = result["limits"]
     kept = sum(limit["kept"] is True for limit in limits)
     return [table(head, lines), f"{kept} of {len(limits)} limits kept.", *missed(limits)]
+
+
+def costs(result: Row, plain: str = "no_checkpoint") -> list[str]:
+    """Our time over that without a checkpoint, and our temporary bytes, for each policy and model."""
+    ours = {row["case"]: row for row in result["rows"] if row["contender"] == OURS and row["run"]}
+    models = [case.partition("/")[2] for case in ours if case.startswith(f"{plain}/")]
+    ways = list(dict.fromkeys(case.partition("/")[0] for case in ours))
+
+    def cell(way: str, model: str) -> str:
+        row, base = ours.get(f"{way}/{model}"), ours[f"{plain}/{model}"]
+        if row is None:
+            return ""
+        return f"{row['run']['least'] / base['run']['least']:.2f}, {size(row['temp_bytes'])}"
+
+    lines = [[way, *(cell(way, model) for model in models)] for way in ways]
+    return [table(["saved", *models], [line for line in lines if any(line[1:])])]
 
 
 def line(result: Row, case: str, peers: list[str]) -> list[str]:

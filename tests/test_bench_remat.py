@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import verdicts
+from benchmarks import page, verdicts
 from benchmarks.duel import Row
 from benchmarks.model import AtMost, Plan, RatioLimit, Saving
 from benchmarks.remat import declared, fiveloop_models
@@ -100,6 +101,16 @@ def test_plans_without_a_loop_are_those_of_budgets(monkeypatch: pytest.MonkeyPat
     assert len(found) > 2 and found[-1].flops_again == 0
     assert [p.flops_again for p in found] == sorted((p.flops_again for p in found), reverse=True)
     assert program.saving.allowed_bytes is not None
+
+
+def test_the_costs_of_policies_are_over_those_without_a_checkpoint() -> None:
+    def row(policy: str, seconds: float, temp: int) -> dict[str, Any]:
+        run = {"least": seconds}
+        return {"case": f"{policy}/m", "contender": "fiveloop", "run": run, "temp_bytes": temp}
+
+    rows = [row(NO_CHECKPOINT, 2.0, 5_000), row("lean", 3.0, 2_000_000)]
+    (table,) = page.costs({"rows": rows})
+    assert table.splitlines()[2:] == ["| no_checkpoint | 1.00, 5 kB |", "| lean | 1.50, 2 MB |"]
 
 
 def test_our_own_metric_misses_its_limit_at_the_largest_size() -> None:

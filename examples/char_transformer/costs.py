@@ -17,7 +17,7 @@ from .plots import PolicyCost
 from .steps import Adam, Loss, State, train_steps
 
 COMPARED = ("everything_saveable", "dots_with_no_batch_dims_saveable", "nothing_saveable")
-BUDGETS = ("25%", "50%", "75%")
+BUDGETS = ("20%", "50%", "100%")
 """What of the memory between the least that can and saving everything."""
 
 ROUNDS = 4
