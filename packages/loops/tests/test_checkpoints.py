@@ -171,8 +171,8 @@ def test_a_traced_number_of_states_is_refused() -> None:
     assert_misuse(
         lambda: jit(lambda n: for_loop(3, nothing, XS, checkpoints=n))(2),
         TypeError,
-        "for_loop: checkpoints must be an integer of at least 1, or None, got i32*[]; it must be known while tracing: "
-        "if it comes from an argument, name that one in static_argnums",
+        "for_loop: checkpoints must be an integer of at least 1, a schedule, or None, got i32*[]; it must be known "
+        "while tracing: if it comes from an argument, name that one in static_argnums",
     )
 
 
@@ -182,7 +182,9 @@ SHOWN = {0: "0", -2: "-2", 1.5: "1.5 of type float"}
 @pytest.mark.parametrize("given", SHOWN)
 def test_a_number_of_states_that_is_none_is_refused(given: Any) -> None:
     error = TypeError if isinstance(given, float) else ValueError
-    message = f"checkpoints must be an integer of at least 1, or None, got {SHOWN[given]}"
+    message = (
+        f"checkpoints must be an integer of at least 1, a schedule, or None, got {SHOWN[given]}"
+    )
     step = lambda c, x: (c, x)
     assert_misuse(
         lambda: for_loop(3, nothing, XS, checkpoints=given), error, f"for_loop: {message}"

@@ -134,7 +134,7 @@ def test_explain_tells_how_many_steps_run_again_if_that_is_known() -> None:
 )
 def test_misuse(given: Any, kind: type[Exception]) -> None:
     shown = repr(given) if kind is ValueError else f"{given!r} of type {type(given).__name__}"
-    expected = "while_loop: checkpoints must be an integer of at least 1, or None, got "
+    expected = "while_loop: checkpoints must be an integer of at least 1, a schedule, or None, got "
     call = lambda: while_loop(lambda y: y < 3.0, lambda y: y + 1.0, X, checkpoints=given)
     assert_misuse(call, kind, expected + shown)
 

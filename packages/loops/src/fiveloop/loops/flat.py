@@ -23,6 +23,7 @@ from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, stateful
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.loops.record import Decision, Record
+from fiveloop.loops.schedules.binomial import Binomial, Slots
 from fiveloop.state import AbstractRef, primitives
 
 LOOPS = (for_p, while_p)
@@ -113,7 +114,7 @@ class _Flow:
         self.kept = kept
         self.untaped = set[ir.Var]()
         self.names = list[str]()
-        self.slots: int | None = None
+        self.slots: Slots | None = None
         self.entry = self.end = _Block()
         self.blocks = list[_Block]()
         self.outs = self._entered(eqn)
@@ -125,7 +126,9 @@ class _Flow:
         made = prims.bytes_of(v.aval for block in self.blocks for v in block.made)
         least = slots.SMALL + slots.LEAST_SHARE * made
         room = prims.bytes_of(v.aval for v in self.untaped)
-        return ir.is_more(self.kept, least) and ir.is_more(room, least)
+        # The one loop takes more steps than a schedule for so many at most may be for.
+        is_bounded = isinstance(self.slots, Binomial) and self.slots.most is not None
+        return not is_bounded and ir.is_more(self.kept, least) and ir.is_more(room, least)
 
     def jaxpr(self) -> Jaxpr:
         """The one loop, with what is before and after it: `[*operands] -> [*results]`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fiveloop.core import Value, prims, transforms, util
+from fiveloop.core import Value, errors, prims, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.replay import ReplayParams
@@ -59,6 +59,12 @@ class Leaf:
         loop(first, stop, untape)
 
 
+_NO_TAPE = (
+    "checkpoints={}: the steps of this loop cannot be taped, because the derivative of a step needs a Ref that later "
+    "steps change; give a schedule without `tape`, or a number of slots"
+)
+
+
 def leaf_of(p: ReplayParams) -> Leaf | None:
     """How steps of a replay are taped together; None if they are not."""
     key = ("leaf", p.forward, p.num_consts, p.slots)
@@ -73,6 +79,8 @@ def _leaf(p: ReplayParams) -> Leaf | None:
     at_hand = (*[True] * (1 + p.num_consts), *[False] * p.num_forward, *[True] * back)
     cut = transforms.split(p.backward, unknown, at_hand, plan)
     if any(isinstance(v.aval, AbstractRef) for v in cut.residuals) or any(cut.ref_unknown):
+        if p.schedule.tape > 1:
+            raise errors.RuleError(_NO_TAPE.format(p.schedule))
         return None
     kept = prims.bytes_of(v.aval for v in cut.residuals)
     state = prims.bytes_of(v.aval for v in p.forward.invars[1 + p.num_consts :])

@@ -27,6 +27,7 @@ from fiveloop.loops.record import Decision
 from fiveloop.loops.replay.dce import needed
 from fiveloop.loops.schedules import binomial, online
 from fiveloop.loops.schedules.integers import Bool, Integer
+from fiveloop.loops.schedules.simulation import evaluations
 from fiveloop.loops.while_loop.api import UNTOLD, traced_while
 from fiveloop.loops.while_loop.handler import counting
 from fiveloop.state import AbstractRef, api, discharge, handlers
@@ -70,7 +71,7 @@ class _Machine:
             *self._back(n, held, forward, backward, values[num:]),
         ]
 
-    def _ahead(self, n: Value, consts: list[Value], states: list[Value]) -> list[Value]:
+    def _ahead(self, n: Value, consts: Sequence[Value], states: Sequence[Value]) -> list[Value]:
         """The final states of the way forward."""
         once = self.p.forward.effects and not self.p.num_backward
         if not any(self.wanted) and not once:
@@ -92,35 +93,85 @@ class _Machine:
         """The final states of the way back."""
         if not backward:
             return []
-        _, ahead_names, back_names = self.p.parts(self.p.names)
         states = [api.new_ref(x) for x in backward]
-        _named(states, back_names)
+        _named(states, self.p.parts(self.p.names)[2])
+        _WayBack(self.p, n, consts, states).run(forward, cache)
+        return [api.freeze(ref) for ref in states]
+
+
+class _WayBack:
+    """The steps from the last to the first, tape by tape; a tape is one step, unless there is a leaf."""
+
+    def __init__(
+        self, p: ReplayParams, n: Value, consts: Sequence[Value], states: Sequence[Value]
+    ) -> None:
+        self.p, self.n, self.consts, self.states = p, n, consts, states
         # The forward states are dropped after a step back: what it writes there is of no use.
-        ends = self.p.backward.invars[-len(backward) :]
-        back = self.p.backward.remember("back alone", lambda: needed_body(self.p.backward, ends))
-        taped = leaf.leaf_of(self.p)
-        steps = 1 if taped is None else taped.steps
-        tapes = (n + (steps - 1)) // steps
+        ends = p.backward.invars[-len(states) :]
+        self.back = p.backward.remember("back alone", lambda: needed_body(p.backward, ends))
+        self.leaf = leaf.leaf_of(p)
+        self.tape = 1 if self.leaf is None else self.leaf.steps
+        self.names = p.parts(p.names)[1]
+
+    def run(self, forward: Sequence[Value], cache: Sequence[Value]) -> None:
+        """All steps, from the states at the beginning or from some that are saved already."""
+        tapes = (self.n + (self.tape - 1)) // self.tape
+        schedule = self.p.schedule
+        if schedule.slow_slots:
+            self.periods(schedule, tapes, forward)
+            return
         # What was saved on the way forward was saved between steps, not between tapes.
-        usable = all(self.p.cached) and taped is None
-        saved = _Saved(tapes, self.p.num_slots, forward, cache if usable else (), ahead_names)
+        usable = all(self.p.cached) and self.leaf is None
+        saved = _Saved(schedule, forward, cache if usable else (), self.names)
+        if schedule.sweeps and not cache:
+            saved.sweep(tapes, forward, self.advance)
+        self.turns(saved, tapes)
+
+    def periods(self, schedule: binomial.Binomial, tapes: Value, forward: Sequence[Value]) -> None:
+        """A sweep that saves in the slower store; then from each of these states the steps up to the next one."""
+        slow = _Saved(schedule, forward, (), self.names, slow=True)
+        slow.sweep(tapes, forward, self.advance)
+        inner = binomial.Binomial(schedule.slots, schedule.tape)
+
+        def period(carry: tuple[Value, Value]) -> tuple[Value, Value]:
+            j, end = carry
+            start = schedule.position(slow.stored, j) + _ZERO
+            self.turns(_Saved(inner, slow.states(j), (), self.names), end - start, start)
+            return j - 1, start
+
+        last = schedule.count(slow.stored) - 1 + _ZERO
+        _loop(lambda carry: carry[0] >= 0, period, (last, tapes))
+
+    def turns(self, saved: _Saved, tapes: Value, first: Value | None = None) -> None:
+        """The tapes from the first one on, or from the beginning; the states are saved from there."""
+
+        def place(k: Value) -> Value:
+            return k if first is None else first + k
 
         def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             left, *problem = carry
             refs = [api.new_ref(x) for x in saved.states(problem[0])]
-            ahead = [*consts, *refs]
-            step = lambda k: transforms.eval_jaxpr(self.p.forward, [k, *ahead])
-            advance = lambda start, stop: _for_each(steps * start, steps * stop, step)
+            advance = lambda start, stop: self.advance(refs, place(start), place(stop))
             problem = saved.descend(left, problem, refs, advance)
-            if taped is None:
-                transforms.eval_jaxpr(back, [left - 1, *ahead, *states])
-            else:
-                first, stop = steps * (left - 1), prims.minimum(steps * left, n)
-                taped.reverse(first, stop, ahead, states, _for_each)
+            self.step_back(place(left), refs)
             return (left - 1, *saved.popped(left - 1, problem))
 
-        _loop(lambda carry: carry[0] > 0, turn, (tapes, *saved.last()))
-        return [api.freeze(ref) for ref in states]
+        _loop(lambda carry: carry[0] > 0, turn, (tapes, *saved.begin(tapes)))
+
+    def advance(self, refs: Sequence[Value], start: Value, stop: Value) -> None:
+        """Go forward from one tape to another."""
+        ahead = [*self.consts, *refs]
+        step = lambda k: transforms.eval_jaxpr(self.p.forward, [k, *ahead])
+        _for_each(self.tape * start, self.tape * stop, step)
+
+    def step_back(self, left: Value, refs: Sequence[Value]) -> None:
+        """Reverse the last of the tapes that are left, from the states before it."""
+        ahead = [*self.consts, *refs]
+        if self.leaf is None:
+            transforms.eval_jaxpr(self.back, [left - 1, *ahead, *self.states])
+        else:
+            first, stop = self.tape * (left - 1), prims.minimum(self.tape * left, self.n)
+            self.leaf.reverse(first, stop, ahead, self.states, _for_each)
 
 
 class _Saved:
@@ -131,25 +182,47 @@ class _Saved:
 
     def __init__(
         self,
-        n: Value,
-        size: int,
+        schedule: binomial.Binomial,
         states: Sequence[Value],
         cache: Sequence[Value],
         names: Sequence[str],
+        slow: bool = False,
     ) -> None:
-        self.size = size
-        self.rows = api.empty_ref((size + 1, 3), np.int64)
-        self.schedule = online.Online(size) if cache else binomial.Binomial(size)
-        stored = binomial.Stored(*(cache[:2] if cache else (_ONE, _ONE)))
-        self.stored, self.count = self.schedule.replayed(stored, n, _loop)
+        self.schedule, self.size, self.slow = schedule, schedule.slots, slow
+        self.rows = api.empty_ref((self.size + 1, 3), np.int64)
+        self.stored = binomial.Stored(*(cache[:2] if cache else (_ONE, _ONE)))
         if cache:
-            _named(self.stored, ["stride of what is saved", "next to be saved"])
             self.slots = [api.new_ref(x) for x in cache[2:]]
         else:
+            size = schedule.slow_slots or schedule.slots
             self.slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in states]
-            self.put(_ZERO, states)
+            self.put(self.stored, _ZERO, states)
         _named([self.rows, *self.slots], ["problems that wait", *[f"saved {x}" for x in names]])
+
+    def sweep(
+        self, n: Value, states: Sequence[Value], advance: Callable[[Any, Value, Value], None]
+    ) -> None:
+        """Run forward from the first states, and save what the schedule says."""
+        refs = [api.new_ref(x) for x in states]
+
+        def save(state: tuple[Any, Value]) -> tuple[Any, Value]:
+            stored, at = state
+            stop = self.schedule.next(stored) + _ZERO
+            advance(refs, at, stop)
+            stored = self.schedule.after_next(stored)
+            slot = self.schedule.count(stored) - 1 + _ZERO
+            self.put(stored, slot, [ref[...] for ref in refs])
+            return stored, stop
+
+        first = (self.stored, _ZERO)
+        self.stored = _loop(lambda s: self.schedule.next(s[0]) < n, save, first)[0]
+
+    def begin(self, n: Value) -> list[Value]:
+        """The problem of the last state that is saved; those of the others are written down."""
+        self.stored, self.count = self.schedule.replayed(self.stored, n, _loop)
+        _named(self.stored, ["stride of what is saved", "next to be saved"])
         _loop(lambda j: j < self.count, partial(self._wait, n), _ZERO)
+        return self._problem(prims.maximum(self.count - 1, _ZERO))
 
     def _wait(self, n: Value, j: Value) -> Value:
         """Write down the problem of a state that was saved on the way forward: the steps up to the next one."""
@@ -159,20 +232,17 @@ class _Saved:
         self.rows[j] = _row(start, *binomial.reach(stop - start, self.size - j, _loop))
         return j + 1
 
-    def last(self) -> list[Value]:
-        """The problem of the last state that is saved."""
-        return self._problem(prims.maximum(self.count - 1, _ZERO))
-
-    def put(self, slot: Value, states: Sequence[Value]) -> None:
+    def put(self, stored: binomial.Stored, slot: Value, states: Sequence[Value]) -> None:
         """Save a state."""
-        place = self.schedule.place(self.stored, slot)
+        place = self.schedule.place(stored, slot)
         for ref, x in zip(self.slots, states, strict=True):
-            ref[place] = x
+            ref[place] = prims.to_memory(x, SLOW) if self.slow else x
 
     def states(self, slot: Value) -> list[Value]:
         """What is saved in a slot."""
         place = self.schedule.place(self.stored, slot)
-        return [ref[place] for ref in self.slots]
+        found = [ref[place] for ref in self.slots]
+        return [prims.to_memory(x, FAST) for x in found] if self.slow else found
 
     def descend(
         self,
@@ -188,7 +258,7 @@ class _Saved:
             found = binomial.split(left - at, self.size - slot, binomial.Reach(*reach))
             stop = at + found.advances
             advance(at, stop)
-            self.put(slot + 1, [ref[...] for ref in refs])
+            self.put(self.stored, slot + 1, [ref[...] for ref in refs])
             self.rows[slot] = _row(start, *found.left)
             after, before = (slot + 1, stop, *found.right), (slot, start, *found.left)
             return (stop, *_chosen(left - stop > 1, after, before))
@@ -209,10 +279,10 @@ class _Saved:
 
 
 def _named(values: Sequence[Integer], names: Sequence[str]) -> None:
-    """Name values and Refs of the machine, as `explain` calls them."""
+    """Name values and Refs of the machine, as `explain` calls them; constants have no name."""
     for x, name in zip(values, names, strict=False):
-        assert isinstance(x, trace.StageTracer), "unreachable: the machine is traced"
-        x.binder.hint = name
+        if isinstance(x, trace.StageTracer):
+            x.binder.hint = name
 
 
 def _chosen(pred: Value, yes: Sequence[Integer], no: Sequence[Integer]) -> list[Value]:
@@ -238,6 +308,8 @@ def _loop(cond: Callable[[S], Bool], body: Callable[[S], S], init: S, /) -> S:
     return traced_while(cond, body, init, None, UNTOLD)
 
 
+FAST, SLOW = "device", "pinned_host"
+"""The memories of the slots, and of the slower store."""
 _ZERO, _ONE = [arrays.as_value(np.int64(k)) for k in range(2)]
 
 
@@ -263,7 +335,7 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
 def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
     """A `while` that saves states on the way: `[*consts, *carry, *refs] -> [*carry, *cache]`."""
     plain = replace(p, kept=())
-    assert p.slots is not None, "unreachable: what is saved has a number of slots"
+    assert isinstance(p.slots, int), "unreachable: what is saved has a number of slots"
     size = p.slots
     schedule = online.Online(size)
     inner = _until(plain)
@@ -333,39 +405,51 @@ def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Ato
 
 def _told(eqn: ir.Eqn, p: ReplayParams, replay: ir.Eqn) -> ir.Eqn:
     """An equation of the machine: the loop of its turns tells of the whole."""
-    if eqn.primitive is not while_p or eqn.params.body.name != "turn":
+    if eqn.primitive is not while_p or eqn.params.body.name not in _CARRIED:
         return eqn
+    called = replace(p.record.called, name=p.record.called.name or p.forward.name)
+    record = replace(p.record, called=called, steps=_constant_steps(replay))
+    text = _of_schedule(p, replay)
+    record = record.with_decisions([Decision("replay", "", True, text, replay.source)])
+    carry = parts(eqn.params, eqn.params.body.invars)[1]
+    name_inputs(carry, _CARRIED[eqn.params.body.name])
+    return eqn.replace(params=replace(eqn.params, record=record), source=replay.source)
+
+
+_CARRIED = {
+    "turn": ("steps left", "slot", "its step", "repeats", "reach"),
+    "period": ("state in the slower store", "steps left"),
+}
+"""The carried values of the loops of the way back: the steps to come, and the problem at hand."""
+
+
+def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
+    """What is told of the states that are saved."""
+    if isinstance(p.slots, binomial.Binomial):
+        return (
+            f"states of {_bytes_of_state(p)} bytes are saved by {p.slots}; each step runs once more for its way back"
+            f"{_times_in_all(p, replay)}"
+        )
     slots = p.num_slots
     most = [binomial.reached(slots, r) for r in (1, 2, 3)]
     where = "the first ones on the way forward, " if p.cached else ""
-    text = (
+    return (
         f"{slots} states of {_bytes_of_state(p)} bytes are saved at a time, {where}and the others computed "
         f"again by the binomial schedule: no step runs more than once again if there are at most {most[0]}, twice "
         f"for {most[1]}, three times for {most[2]}, and each once more for its way back{_times_in_all(p, replay)}"
     )
-    called = replace(p.record.called, name=p.record.called.name or p.forward.name)
-    record = replace(p.record, called=called, steps=_constant_steps(replay))
-    record = record.with_decisions([Decision("replay", "", True, text, replay.source)])
-    carry = parts(eqn.params, eqn.params.body.invars)[1]
-    name_inputs(carry, _TURN)
-    return eqn.replace(params=replace(eqn.params, record=record), source=replay.source)
-
-
-_TURN = ("steps left", "slot", "its step", "repeats", "reach")
-"""The carried values of the turns: the steps whose way back is to come, and the problem at hand."""
 
 
 def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:
-    """How many steps are reversed together; or run again, if it is known how many there are."""
-    steps, taped = _constant_steps(replay), leaf.leaf_of(p)
+    """How many steps are reversed together; and how many are run again, if it is known how many there are."""
+    steps, taped, together = _constant_steps(replay), leaf.leaf_of(p), ""
     if taped is not None:
         kept = prims.bytes_of(v.aval for v in taped.cut.residuals)
-        return f"; {taped.steps} steps are reversed together, by {kept} bytes kept of each"
-    if steps is None or any(p.cached):
-        return ""
-    return (
-        f"; of these {steps:,} steps {binomial.advances(steps, p.num_slots):,} are run again in all"
-    )
+        together = f"; {taped.steps} steps are reversed together, by {kept} bytes kept of each"
+    if steps is None or any(p.cached) or (taped is not None and p.schedule.tape == 1):
+        return together
+    again = evaluations(p.schedule, steps).advanced
+    return f"{together}; of these {steps:,} steps {again:,} are run again in all"
 
 
 def _constant_steps(replay: ir.Eqn) -> int | None:

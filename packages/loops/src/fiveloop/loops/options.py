@@ -12,6 +12,7 @@ from fiveloop.core import Value, errors, trace
 from fiveloop.core.dataclass import dataclass, fields, replace
 from fiveloop.loops import common
 from fiveloop.loops.progress.api import Progress
+from fiveloop.loops.schedules.binomial import Binomial, Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class How:
     until: Callable[[Any], Any] | None = None
     progress: Progress | None = None
     init: str = "init"
-    checkpoints: int | None = None
+    checkpoints: Slots | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +143,26 @@ class Scan:
     count: Value | None = None
 
 
-def check_checkpoints(what: str, given: Any) -> int | None:
-    """The number of states that reverse mode saves; None if it keeps what it needs of each step."""
+def check_checkpoints(what: str, given: Any, steps: Any = None) -> Slots | None:
+    """The number of states that reverse mode saves, or the schedule; None if it keeps what it needs of each step.
+
+    The loop takes no more than so many steps, if that is known.
+    """
+    name = f"{what}: checkpoints"
     if given is None:
         return None
-    return common.as_count(f"{what}: checkpoints", given, ", or None")
+    if not isinstance(given, Binomial):
+        return common.as_count(name, given, ", a schedule, or None")
+    for f in fields(given):
+        least = given.fewest if f.name == given.swept else 1
+        common.as_count(f"{name}: {f.name}", getattr(given, f.name), least=least)
+    if given.most is not None and (not isinstance(steps, int) or steps > given.most):
+        taken = f"takes {steps} steps" if isinstance(steps, int) else "has no bound on its steps"
+        raise ValueError(
+            f"{name}: {given} is for loops of at most {given.most} steps, but this one {taken}; give more slots or "
+            "longer tapes, or a number of slots alone"
+        )
+    return given
 
 
 def check_unroll(what: str, unroll: Any, steps: int) -> int:

@@ -13,6 +13,7 @@ from fiveloop.loops import common, names, options
 from fiveloop.loops.analysis.integers import keep_in_range
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
 from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import Ref
 
 
@@ -98,7 +99,7 @@ def loop_of(
     unroll: int,
     states: Sequence[str] = (),
     stopped: Callable[[Jaxpr], Jaxpr] | None = None,
-    slots: int | None = None,
+    slots: Slots | None = None,
     counted: bool = False,
 ) -> Loop:
     """The loop of a traced body; `states` are the names of its states, as far as they have some.

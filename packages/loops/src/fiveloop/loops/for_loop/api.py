@@ -18,6 +18,7 @@ from fiveloop.loops.carry import counters
 from fiveloop.loops.options import How, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.progress.bars import shown
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps, loop_of, trace_body
 from fiveloop.loops.while_loop.api import Limits, Written, while_of
 from fiveloop.state import AbstractRef, Ref, api
@@ -87,7 +88,7 @@ def for_loop(
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `body(i, refs)` for i = 0 ... nsteps - 1, and return the final contents of `refs`.
@@ -102,9 +103,9 @@ def for_loop(
     `nsteps` may be traced. Then the loop is a `while_loop`, which makes no steps if `nsteps` is negative, and
     `unroll` does not apply to it.
 
-    With `checkpoints=k` reverse mode saves at most k states at a time, and recomputes the others; without, it saves
-    the residuals of each step. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop,
-    also in a compiled function.
+    With `checkpoints=k` reverse mode saves at most k states at a time, or those of a schedule, and recomputes the
+    others; without, it saves the residuals of each step. With `progress` (True, a label, or a `Progress`) a bar
+    shows the progress of the loop, also in a compiled function.
 
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
     returns something; ValueError if `nsteps` is negative or `unroll` is.
@@ -117,7 +118,8 @@ def for_loop(
     """
     check_callable("for_loop: body", body)
     bar = as_progress("for_loop", progress)
-    saved = check_checkpoints("for_loop", checkpoints)
+    steps = None if isinstance(nsteps, Tracer) else check_steps("for_loop: nsteps", nsteps)
+    saved = check_checkpoints("for_loop", checkpoints, steps)
     flag = common.as_flag("for_loop: reverse", reverse)
     how = How(flag, progress=bar, checkpoints=saved)
     refs = common.carried_refs("for_loop: init_state", init_state)

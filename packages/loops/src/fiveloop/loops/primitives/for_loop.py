@@ -7,7 +7,9 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, ir, trace, transforms
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common, options
+from fiveloop.loops.primitives.slots import is_slots
 from fiveloop.loops.record import EMPTY, Record, names_of
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import AbstractRef
 
 INDEX = ir.ShapedArray((), np.int32)
@@ -41,7 +43,7 @@ class ForParams:
     unroll: int = options.AUTO
     end: int | None = None
     counted: str = ""
-    slots: int | None = None
+    slots: Slots | None = None
     off: tuple[str, ...] = ()
     record: Record = field(default=EMPTY, compare=False)
     lanes: int | None = None
@@ -107,8 +109,8 @@ def for_typecheck(avals: ir.Avals, p: ForParams) -> ir.Typing:
         (
             "slots",
             p.slots,
-            p.slots is None or (common.is_count(p.slots) and p.slots > 0),
-            "None or an integer of at least 1",
+            is_slots(p.slots),
+            "None, a schedule or an integer of at least 1",
         ),
         (
             "lanes",

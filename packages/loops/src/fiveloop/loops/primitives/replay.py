@@ -8,8 +8,10 @@ from typing import TypeVar
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common
-from fiveloop.loops.primitives.slots import COUNT, cache_avals, default_slots
+from fiveloop.loops.primitives.slots import COUNT, cache_avals, is_slots, num_slots
 from fiveloop.loops.record import EMPTY, Record, names_of
+from fiveloop.loops.schedules.binomial import Binomial, Slots
+from fiveloop.loops.schedules.online import Online
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")
@@ -36,7 +38,7 @@ class ReplayParams:
     forward: Jaxpr
     backward: Jaxpr
     num_consts: int
-    slots: int | None = None
+    slots: Slots | None = None
     cached: util.Mask = ()
     by_default: bool = False
     steps: int | None = None
@@ -59,7 +61,14 @@ class ReplayParams:
     def num_slots(self) -> int:
         """How many states are saved at a time."""
         state = self.parts(self.backward.in_avals[1:])[1]
-        return default_slots(state) if self.slots is None else self.slots
+        return num_slots(self.slots, state)
+
+    @property
+    def schedule(self) -> Binomial:
+        """By which schedule states are saved: the one that is given, or the one for what is known of the count."""
+        if isinstance(self.slots, Binomial):
+            return self.slots
+        return Online(self.num_slots) if any(self.cached) else Binomial(self.num_slots)
 
     def without_cache(self, xs: Sequence[T]) -> tuple[ReplayParams, list[T]]:
         """The same that begins anew, and what belongs to its operands."""
@@ -93,11 +102,10 @@ def replay_abstract_eval(
 def replay_typecheck(avals: Sequence[ir.Aval], p: ReplayParams) -> tuple[list[ir.Aval], ir.Effects]:
     """The same of params that any equation may hold."""
     is_mask = p.cached == () or len(p.cached) == p.num_forward
-    is_slots = p.slots is None or (common.is_count(p.slots) and p.slots > 0)
     common.check_params(
         "replay",
         ("num_consts", p.num_consts, common.is_count(p.num_consts), "an integer of at least 0"),
-        ("slots", p.slots, is_slots, "None or an integer of at least 1"),
+        ("slots", p.slots, is_slots(p.slots), "None, a schedule or an integer of at least 1"),
         ("cached", p.cached, is_mask, "empty or a mask of the forward states"),
     )
     return replay_abstract_eval(avals, p)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.loops import common
+from fiveloop.loops.schedules.binomial import Binomial, Slots
 
 COUNT = ir.ShapedArray((), np.int64)
 """The type of a number of steps, and of the number of one."""
@@ -22,17 +24,32 @@ SMALL, TAPE, MOST_TAPED = 1_024, 256_000, 64
 """How many bytes a small state has, how many the steps that are taped together take, and how many these are."""
 
 
+def is_slots(x: object) -> bool:
+    """Whether it says how many states are saved, or by which schedule; None leaves it open."""
+    return x is None or isinstance(x, Binomial) or (common.is_count(x) and x > 0)  # type: ignore[operator]  # a count is a number
+
+
+def num_slots(slots: Slots | None, state: Sequence[ir.Aval]) -> int:
+    """How many states of these types are saved at a time."""
+    if slots is None:
+        return default_slots(state)
+    return slots.slots if isinstance(slots, Binomial) else slots
+
+
 def default_slots(state: Sequence[ir.Aval]) -> int:
     """How many states of these types are saved where nobody says how many."""
     return int(min(max(MEMORY // max(prims.bytes_of(state), 1), FEWEST), MOST))
 
 
-def taped_steps(state: ir.Dim, kept: ir.Dim, slots: int | None, contracts: bool) -> int:
+def taped_steps(state: ir.Dim, kept: ir.Dim, slots: Slots | None, contracts: bool) -> int:
     """How many steps are taped together on the way back, of which so many bytes are kept each; 1 if each goes alone.
 
-    As many as take the room of a state, where a state is far larger. And some where nobody says how many states are
-    saved, if the state is small or a step contracts: to go back to a saved state for each would cost as much as a step.
+    As many as a schedule says. Without one, as many as take the room of a state, where a state is far larger. And some
+    where nobody says how many states are saved, if the state is small or a step contracts: to go back to a saved state
+    for each would cost as much as a step.
     """
+    if isinstance(slots, Binomial):
+        return slots.tape
     if not kept or not ir.is_constant(kept) or not ir.is_constant(state):
         return 1
     if ir.is_more(state, LEAST_SHARE * kept):

@@ -11,8 +11,9 @@ from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.closed_call import check_operands
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.common import check_params, is_count
-from fiveloop.loops.primitives.slots import cache_avals, default_slots
+from fiveloop.loops.primitives.slots import cache_avals, num_slots
 from fiveloop.loops.record import EMPTY, Record, names_of, shown_aval
+from fiveloop.loops.schedules.binomial import Slots
 
 T = TypeVar("T")
 PREDICATE = ir.ShapedArray((), np.bool_)
@@ -38,7 +39,7 @@ class WhileParams:
     body: Jaxpr
     num_consts: int
     promote: bool = True
-    slots: int | None = None
+    slots: Slots | None = None
     counted: bool = False
     kept: util.Mask = ()
     record: Record = field(default=EMPTY, compare=False)
@@ -68,7 +69,7 @@ def cache_of(p: WhileParams) -> list[ir.Aval]:
     """The types of what is saved on the way."""
     binders = p.body.invars[p.num_consts :]
     kept = [shown_aval(v.aval) for v, k in zip(binders, p.kept, strict=False) if k]
-    return cache_avals(kept, default_slots(kept) if p.slots is None else p.slots)
+    return cache_avals(kept, num_slots(p.slots, kept))
 
 
 while_p: ir.Primitive[WhileParams] = ir.Primitive("while")

@@ -9,7 +9,7 @@ from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole, write_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
-from fiveloop.loops.primitives.slots import cache_avals, default_slots
+from fiveloop.loops.primitives.slots import cache_avals, num_slots
 from fiveloop.loops.record import shown_aval
 from fiveloop.loops.replay.dce import replay_dce
 from fiveloop.state import AbstractRef
@@ -81,7 +81,7 @@ class Staged:
         """The steps from states that are saved on the way forward, those that are not late; and the cache."""
         saved = util.partition(late, states)[0]
         avals = [shown_aval(x.aval) for x in saved]
-        self.slots = default_slots(avals) if params.slots is None else params.slots
+        self.slots = num_slots(params.slots, avals)
         cache = [ir.Var(a) for a in cache_avals(avals, self.slots)]
         self.stored, slots = cache[:2], cache[2:]
         self.kept = dict(zip(saved, slots, strict=True))

@@ -20,6 +20,7 @@ from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_u
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, as_progress, mark
 from fiveloop.loops.scan import as_python, lengths
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, check_steps, loop_of
 from fiveloop.state import AbstractRef, Ref, predicate
 
@@ -37,7 +38,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
@@ -51,7 +52,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: Unroll = "auto",
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
 
@@ -66,7 +67,7 @@ def scan(
     reverse: bool = False,
     unroll: Unroll = "auto",
     until: Callable[[Carry], Any],
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y, Value]: ...
 
@@ -81,19 +82,19 @@ def scan(
     reverse: bool = False,
     unroll: Unroll = "auto",
     until: Callable[[Carry], Any] | None = None,
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y] | tuple[Carry, Y, Value]:
     """Run `carry, y = f(carry, x)` over the leading axis of `xs`; returns the final carry and the stacked ys.
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` is the number of steps, and x is None. `f` must
-    preserve the structure, shapes and dtypes of the carry, except that a weakly typed one (a Python scalar) takes the
-    dtype that `f` returns. A Ref in the carry is written in place, and `f` must return it. If a leaf of `xs` is a
-    Ref, each step gets its slice as a Ref, and a write to the slice is a write to the Ref. With `reverse` the steps
-    go from the last slice to the first; each y is stacked at the index of its x. `unroll` steps are compiled into one
-    iteration of the loop; all of them if True or 0. With `checkpoints=k` reverse mode saves at most k carries at a
-    time, and recomputes the others; without, it saves the residuals of each step. With `progress` (True, a label, or
-    a `Progress`) a bar shows the progress of the loop.
+    preserve the structure, shapes and dtypes of the carry, except that a weakly typed one (a Python scalar) takes
+    the dtype that `f` returns. A Ref in the carry is written in place, and `f` must return it. If a leaf of `xs`
+    is a Ref, each step gets its slice as a Ref, and a write to the slice is a write to the Ref. With `reverse` the
+    steps go from the last slice to the first; each y is stacked at the index of its x. `unroll` steps are compiled
+    into one iteration of the loop; all of them if True or 0. With `checkpoints=k` reverse mode saves at most k
+    carries at a time, or those of a schedule, and recomputes the others; without, it saves the residuals of each
+    step. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop.
 
     With `until`, the loop ends after the first step for whose carry `until` is true, and the result is `(carry, ys,
     steps)` with the number of steps that were run; the ys of the other steps are zeros. The loop is differentiable
@@ -120,7 +121,7 @@ def scan(
     steps = _steps(xs, slices, length if count is None else None)
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
-    saved = check_checkpoints("scan", checkpoints)
+    saved = check_checkpoints("scan", checkpoints, steps)
     how = How(common.as_flag("scan: reverse", reverse), turn, until, bar, checkpoints=saved)
     return scan_of(Scan("scan", _WithoutIndex(f), init, xs, steps, how, count))
 

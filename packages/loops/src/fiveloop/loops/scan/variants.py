@@ -15,6 +15,7 @@ from fiveloop.loops.carry import check_carry
 from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.scan import api, lengths
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import check_steps
 from fiveloop.loops.while_loop.api import Limits, Written, while_of
 from fiveloop.state import Ref
@@ -33,18 +34,18 @@ def fori_loop(
     init_val: T,
     *,
     unroll: Unroll = "auto",
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and return the final `val`.
 
-    `body_fun` must preserve the structure, shapes and dtypes of the value. With bounds that are known while tracing,
-    the loop is a `for`; with traced bounds it is a `while_loop`. Both are differentiable in both modes. `i` has the
-    dtype of the bounds: int32 for Python integers that fit it, int64 for larger ones. Bounds may be floats: known
-    ones must be whole numbers, and count as integers; with traced ones `i` is a float, `lower`, `lower + 1` ... below
-    `upper`. A Ref in the value is written in place, and `body_fun` must return it. With `checkpoints=k` reverse mode
-    saves at most k values at a time, and recomputes the others. With `progress` (True, a label, or a `Progress`) a
-    bar shows the progress of the loop.
+    `body_fun` must preserve the structure, shapes and dtypes of the value. With bounds that are known while
+    tracing, the loop is a `for`; with traced bounds it is a `while_loop`. Both are differentiable in both modes.
+    `i` has the dtype of the bounds: int32 for Python integers that fit it, int64 for larger ones. Bounds may be
+    floats: known ones must be whole numbers, and count as integers; with traced ones `i` is a float, `lower`,
+    `lower + 1` ... below `upper`. A Ref in the value is written in place, and `body_fun` must return it. With
+    `checkpoints=k` reverse mode saves at most k values at a time, or those of a schedule, and recomputes the
+    others. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
@@ -53,7 +54,6 @@ def fori_loop(
     low, high = _bound("lower", lower), _bound("upper", upper)
     counter = _counter_type(low, high)
     bar = as_progress("fori_loop", progress)
-    saved = check_checkpoints("fori_loop", checkpoints)
     if isinstance(low, arrays.Concrete) and isinstance(high, arrays.Concrete):
         dtype = counter.dtype
         first = dtype.type(int(low))
@@ -65,10 +65,12 @@ def fori_loop(
             return flatten.call_user(*_BODY, body_fun, i + first if first else i, val), None
 
         turn = check_unroll("fori_loop", unroll, steps)
+        saved = check_checkpoints("fori_loop", checkpoints, steps)
         how = How(unroll=turn, progress=bar, init="init_val", checkpoints=saved)
         out: T = api.scan_of(Scan("fori_loop", step, init_val, None, steps, how))[0]
         return out
     check_unroll("fori_loop", unroll, 1)
+    saved = check_checkpoints("fori_loop", checkpoints)
     low, high = (prims.convert(x, counter.dtype, counter.weak_type) for x in (low, high))
     if counter.dtype.kind in "iu":
         return _while_bounds(low, high, body_fun, init_val, bar, saved)
@@ -124,7 +126,7 @@ def _while_bounds(
     body_fun: Callable[[Any, T], T],
     init_val: T,
     bar: Progress | None,
-    saved: int | None,
+    saved: Slots | None,
 ) -> T:
     """`fori_loop` with bounds that are computed: a `while`, of a value that may hold Refs."""
 
@@ -151,7 +153,7 @@ def _counting(
     body: Callable[[Value, T], T],
     init_val: T,
     bar: Progress | None,
-    saved: int | None,
+    saved: Slots | None,
 ) -> T:
     """The same, of a value without Refs."""
     flatten.flatten_values(init_val, "fori_loop: init_val")

@@ -17,3 +17,8 @@ steps, in the slots that are free by then. The schedules differ in the states th
 All of it is arithmetic on integers, which may be Python's or traced scalars: `simulation` counts with the functions
 that a compiled loop follows.
 """
+
+from .binomial import Binomial as Binomial
+from .online import Online as Online
+from .periodic import Periodic as Periodic
+from .two_level import TwoLevel as TwoLevel

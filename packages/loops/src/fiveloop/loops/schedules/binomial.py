@@ -10,7 +10,7 @@ whole by a product and an exact division each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.integers import Bool, Integer, WhileLoop, minimum, python_while
@@ -85,11 +85,20 @@ class Binomial:
     """The sweep stores the initial state alone; the replay stores the others.
 
     The states that a sweep stores have numbers `j = 0, 1, ...` by position. The replay holds a stack of states: those
-    of the sweep lie below, those that the replay stores itself above.
+    of the sweep lie below, those that the replay stores itself above. With `sweeps`, the sweep stores more than the
+    initial state, in `swept` slots, of which there are `fewest` at least.
     """
 
     slots: int
     tape: int = 1
+    sweeps: ClassVar[bool] = False
+    swept: ClassVar[str] = "slots"
+    fewest: ClassVar[int] = 1
+
+    @property
+    def most(self) -> int | None:
+        """The most steps that it is for; None if there may be any number."""
+        return None
 
     @property
     def slow_slots(self) -> int:
@@ -129,3 +138,7 @@ class Binomial:
     def height(self, j: Integer) -> Integer:
         """The entry of the stack that is state j of the sweep while the steps after it are reversed."""
         return 0
+
+
+Slots = int | Binomial
+"""How many states are saved at a time, or by which schedule."""

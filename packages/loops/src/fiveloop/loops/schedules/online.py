@@ -19,6 +19,8 @@ that are optimal for a known count, and 1.07 times in the mean.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach, reached
 from fiveloop.loops.schedules.integers import (
@@ -35,6 +37,9 @@ from fiveloop.loops.schedules.integers import (
 @dataclass(frozen=True)
 class Online(Binomial):
     """The sweep keeps the slots full with the states of a grid whose stride doubles. It takes two slots or more."""
+
+    sweeps: ClassVar[bool] = True
+    fewest: ClassVar[int] = 2
 
     @property
     def used(self) -> int:

@@ -5,6 +5,8 @@ With tapes of about the square root of the length it takes that many states, and
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored
 from fiveloop.loops.schedules.integers import Integer
@@ -18,6 +20,13 @@ def shortest_tape(length: int, slots: int) -> int:
 @dataclass(frozen=True)
 class Periodic(Binomial):
     """The sweep stores the state before each tape, in the slots in order: it takes as many slots as there are tapes."""
+
+    sweeps: ClassVar[bool] = True
+
+    @property
+    def most(self) -> int:
+        """As many as the tapes have steps, with a slot for each tape."""
+        return self.slots * self.tape
 
     def next(self, stored: Stored) -> Integer:
         """The next tape."""

@@ -10,6 +10,7 @@ computations", Optimization Methods and Software 32 (2017).
 from __future__ import annotations
 
 from dataclasses import field
+from typing import ClassVar
 
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach
@@ -31,6 +32,9 @@ def best_period(slots: int, transfer: int) -> Integer:
 class TwoLevel(Binomial):
     """The sweep stores in a slower store, every `period` tapes; each state is read once, into the first fast slot."""
 
+    sweeps: ClassVar[bool] = True
+    swept: ClassVar[str] = "slow"
+    fewest: ClassVar[int] = 2
     slow: int = field(kw_only=True)
     period: int = field(kw_only=True)
 

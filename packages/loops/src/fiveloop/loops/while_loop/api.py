@@ -17,6 +17,7 @@ from fiveloop.loops.options import check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
 from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps
 from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
@@ -32,7 +33,7 @@ class Limits:
     """
 
     steps: int | None = None
-    slots: int | None = None
+    slots: Slots | None = None
     counted: bool = False
 
 
@@ -99,7 +100,7 @@ def while_loop(
     init_val: T,
     *,
     max_steps: int | None = None,
-    checkpoints: int | None = None,
+    checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> T:
     """Run `val = body_fun(val)` as long as `cond_fun(val)` is true, and return the final `val`.
@@ -110,10 +111,11 @@ def while_loop(
     `vmap` the loop runs until the last lane has ended; a lane that has ended keeps its value, and changes no Ref.
 
     Forward and reverse mode work, to any order. Reverse mode saves a few states and recomputes the others: at most
-    `checkpoints` states, or as many as fit into a default amount of memory, which the logger `fiveloop` reports once.
-    With `max_steps` the loop stops after at most `max_steps` steps; if the condition is still true then, the logger
-    `fiveloop` warns, and in a checked program (`checked`, `checkify`) that is an error. Reverse mode then saves the
-    residuals of each step, in arrays for `max_steps` steps, unless `checkpoints` is given.
+    `checkpoints` states, or those of a schedule, or as many as fit into a default amount of memory, which the
+    logger `fiveloop` reports once. With `max_steps` the loop stops after at most `max_steps` steps; if the
+    condition is still true then, the logger `fiveloop` warns, and in a checked program (`checked`, `checkify`)
+    that is an error. Reverse mode then saves the residuals of each step, in arrays for `max_steps` steps, unless
+    `checkpoints` is given.
 
     With `progress` (True, a label, or a `Progress`) a counter shows the number of steps.
 
@@ -130,7 +132,7 @@ def while_loop(
     flatten.check_callable("while_loop: body_fun", body_fun)
     bar = as_progress("while_loop", progress)
     most = None if max_steps is None else check_steps("while_loop: max_steps", max_steps)
-    limits = Limits(most, check_checkpoints("while_loop", checkpoints))
+    limits = Limits(most, check_checkpoints("while_loop", checkpoints, most))
     refs = common.carried_refs("while_loop: val", init_val)
     if refs is None:
         return while_of(cond_fun, body_fun, init_val, bar, limits=limits)

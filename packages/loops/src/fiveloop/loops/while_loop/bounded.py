@@ -17,6 +17,7 @@ from fiveloop.loops import common, options
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.record import Called
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, loop_of
 from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.primitive import CheckParams, check_p
@@ -79,7 +80,7 @@ def bounded_loop(
     body: Jaxpr,
     closures: common.Closures,
     steps: int,
-    slots: int | None,
+    slots: Slots | None,
     fun: object,
     names: Sequence[str],
     counter: Counter | None,

@@ -75,11 +75,13 @@ def _may_save(plan: transforms.SavingPlan, p: WhileParams) -> bool:
     """Whether states are saved on the way forward.
 
     They are not if the number of steps is known when the loop begins, nor in another loop, nor where a policy decides,
-    nor if the loop has a bar or does something else that must happen once: it is compiled as several.
+    nor if the loop has a bar or does something else that must happen once: it is compiled as several. A schedule that
+    the user has chosen runs forward once more.
     """
     acts = transforms.happens_once(p.body) or transforms.happens_once(p.cond)
     tops = not plan.cuts and transforms.may_weigh(plan.policy)
-    return tops and not (p.kept or acts or p.counted) and p.slots != 1
+    is_number = p.slots is None or isinstance(p.slots, int)
+    return tops and is_number and not (p.kept or acts or p.counted) and p.slots != 1
 
 
 def _is_taped(p: WhileParams, unknown: util.Mask) -> bool:
