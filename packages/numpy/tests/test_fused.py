@@ -130,7 +130,9 @@ CASES = [
 def test_fused_calls_give_what_jitted_ones_give(case: int) -> None:
     """All functions on the first case; on each of the others its share of them, as each is a program or several."""
     x, y = _arrays(*CASES[case])
-    share = {name: f for k, (name, f) in enumerate(FUSED.items()) if not case or k % 10 == case % 10}
+    share = {
+        name: f for k, (name, f) in enumerate(FUSED.items()) if not case or k % 10 == case % 10
+    }
     expected = {
         name: _attempt(eval_shape, lambda x, y: _calls(name, f, x, y), x, y)  # noqa: B023
         for name, f in share.items()

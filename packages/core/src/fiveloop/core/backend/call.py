@@ -67,7 +67,7 @@ class _Out:
 
 
 class _OutWhole:
-    """Stands for the whole result, its structure being auxiliary data: arrays are made at once, and others `take` theirs."""
+    """The whole result as one node, with its structure as auxiliary data: arrays at once, other values by `take`."""
 
     __slots__ = ("leaves", "take", "tree")
 
