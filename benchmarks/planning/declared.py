@@ -4,7 +4,7 @@ No planning step may make a loop slower than it is without that step. The cost m
 loops of `fitted`; those of `held_out` were set aside before.
 """
 
-from benchmarks.model import Benchmark, Case, Contender, RatioLimit
+from benchmarks.model import Benchmark, Case, Contender, GrowthLimit, RatioLimit
 
 ROW = "planning's defaults"
 STEPS = "promote constants hoist fold carry sink fuse branch unroll ranges passthrough".split()
@@ -60,6 +60,25 @@ def row(name: str, at_most: float) -> Case:
     return Case(f"beside/{name}", (1,), ours, (jax,), limits=limits, rtol=1e-2, seconds=6.0)
 
 
+def straight_line() -> Case:
+    """160 scans, one after the other, whose compilation takes a time that is linear in their number."""
+    title = "160 scans in a straight line"
+    ours, jax = (
+        Contender(side, side, f"benchmarks.planning.{side}_rows:build_straight_line")
+        for side in ("fiveloop", "jax")
+    )
+    limits = (RatioLimit("staging", "jax", 1.0, title), GrowthLimit("staging", 1.2, title))
+    return Case(
+        "beside/straight_line",
+        (40, 80, 160),
+        ours,
+        (jax,),
+        limits=limits,
+        compiles=True,
+        seconds=6.0,
+    )
+
+
 def case(group: str, name: str, form: str) -> Case:
     """One loop or its gradient, beside itself by other choices."""
 
@@ -94,6 +113,7 @@ BENCHMARK = Benchmark(
     "loops with each planning step on and off",
     (
         *(row(name, at_most) for name, at_most in BESIDE_JAX.items()),
+        straight_line(),
         *cases("fitted", FITTED),
         *cases("held_out", HELD_OUT),
     ),

@@ -28,6 +28,7 @@ SECONDS = 2.0
 """How long the variants of one loop are timed."""
 
 UNROLL, CUT = "fiveloop.loops.plan.unroll", "fiveloop.core.transforms.residuals"
+PASSED = "fiveloop.loops.for_loop.residuals"
 CONSTANTS: dict[str, tuple[str, Sequence[Any]]] = {
     "TURNS": (
         UNROLL,
@@ -38,6 +39,7 @@ CONSTANTS: dict[str, tuple[str, Sequence[Any]]] = {
     "FEW": (UNROLL, (1, 4, 16, 1024)),
     "CHAINED": (CUT, (0.02, 0.2, 1.0)),
     "MOVED": (CUT, (0.02, 0.1, 1.0)),
+    "LIGHT": (PASSED, (0, 100, 250, 2_000)),
 }
 """The constants, the modules that hold them, and candidates."""
 

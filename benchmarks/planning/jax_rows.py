@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.model import Program
-from benchmarks.planning.rows import Library, program
+from benchmarks.planning.rows import Library, program, straight_line
 
 LIBRARY = Library(
     jnp,
@@ -21,3 +21,8 @@ LIBRARY = Library(
 def build(name: str, size: int) -> Program:
     """One of the loops."""
     return program(LIBRARY, name)
+
+
+def build_straight_line(size: int) -> Program:
+    """So many scans, one after the other."""
+    return straight_line(LIBRARY, size)

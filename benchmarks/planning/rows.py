@@ -154,6 +154,19 @@ ROWS = {
 }
 
 
+def straight_line(lib: Library, scans: int) -> Program:
+    """So many scans, one after the other, each with a body of its own."""
+
+    def run(x: Any) -> dict[str, Any]:
+        for k in range(scans):
+            x = lib.scan(
+                lambda c, _, k=k: (lib.numpy.sin(c) * (1.0 + k / 1000), None), x, None, length=10
+            )[0]
+        return {"x": x}
+
+    return Program(run, (normal(8),))
+
+
 def program(lib: Library, name: str) -> Program:
     """One of the loops in a library; its results are named by number."""
     fun, args = ROWS[name](lib)
