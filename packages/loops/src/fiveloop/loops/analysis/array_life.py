@@ -25,15 +25,12 @@ class Verdict(NamedTuple):
 
 
 def access_or_why(
-    eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: array_access.Made, whiles: bool = False
+    eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: array_access.Made
 ) -> array_access.Access | Verdict:
-    """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way.
-
-    A `while` is given a Ref only if `whiles`.
-    """
+    """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way."""
     if accesses.is_entered(eqn):
-        return _enter(eqn, array, ref, whiles)
-    if whiles and eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
+        return _enter(eqn, array, ref)
+    if eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
         return _while(eqn, k, ref)
     found = array_access.access(eqn, array, ref, made)
     if found is not None:
@@ -48,7 +45,7 @@ class Life:
     """What takes the place of each equation on an array, version by version, in one body.
 
     `ends` is what writes the last version whole, and is left alone; in a branch or a call there is none.
-    `names` are those of all versions, `last` those of the last one. With `whiles` those within are given the Ref.
+    `names` are those of all versions, `last` those of the last one.
     If `going` says which lanes of a loop go on, only those are updated: the loop chooses so at the end of a step.
     """
 
@@ -59,7 +56,6 @@ class Life:
     last: list[ir.Var] = field(default_factory=list)
     is_dynamic: bool = False
     is_updated: bool = False
-    whiles: bool = False
     going: ir.Var | None = None
     _replaced: dict[int, list[ir.Eqn]] = field(default_factory=dict)
     _before: list[tuple[ir.Eqn, ir.Eqn]] = field(default_factory=list)
@@ -103,7 +99,7 @@ class Life:
                         self._replaced[id(eqn)] = []
                         self.last += eqn.outvars if name is eqn.invars[1] else []
                         continue
-                here = access_or_why(eqn, name, self.ref, made, self.whiles)
+                here = access_or_why(eqn, name, self.ref, made)
                 if isinstance(here, Verdict):
                     return here
                 if id(eqn) in self._replaced:
@@ -149,7 +145,7 @@ NO_ORDER = (
 )
 
 
-def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, whiles: bool) -> array_access.Access | Verdict:
+def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> array_access.Access | Verdict:
     """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
     if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
         return Verdict('`cond(vmap="group")` takes no Refs', eqn.source)
@@ -159,7 +155,7 @@ def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, whiles: bool) -> array_acces
     if not all(keep[:first]):
         return Verdict(f"`{eqn.primitive}` chooses by it", eqn.source)
     kept = keep[first:]
-    lives = [Life(ir.Var(ref.aval), body, whiles=whiles) for body in bodies]
+    lives = [Life(ir.Var(ref.aval), body) for body in bodies]
     for life in lives:
         verdict = life.follow(util.partition(kept, life.jaxpr.invars)[0])
         if verdict is not None:
@@ -249,7 +245,7 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
     ):
         return None
     ref = ir.Var(AbstractRef(array.aval), array.hint)
-    life = Life(ref, p.body, whiles=True, going=going_on(p))
+    life = Life(ref, p.body, going=going_on(p))
     outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
     stays = life.follow([array]) is not None or out not in life.last
     if stays or not (life.is_dynamic and life.is_updated) or life.names & ir.used_vars(outvars):

@@ -239,7 +239,7 @@ def _decision(name: str, verdict: Verdict, names: Mapping[ir.Var, str]) -> Decis
 
 def _with_indices(body: Jaxpr, ref: ir.Var, first: ir.Eqn, last: ir.Eqn) -> tuple[Jaxpr, Verdict]:
     """The body with a Ref, that these equations read and write whole, read and written at indices; or why not."""
-    life = Life(ref, body, last, whiles=True)
+    life = Life(ref, body, last)
     verdict = life.follow(first.outvars) or _why_not(life, last)
     if verdict is not None:
         return body, verdict
