@@ -56,7 +56,10 @@ def changed_refs(eqn: Eqn) -> set[Var]:
 
 def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
     """The Refs that some equation changes, those made inside included. Remembered on the jaxpr."""
-    return jaxpr.remember("mutated", lambda: frozenset().union(*map(changed_refs, jaxpr.eqns)))
+    return jaxpr.remember(
+        "mutated",
+        lambda: frozenset().union(*[changed_refs(eqn) for eqn in jaxpr.eqns if eqn.effects]),
+    )
 
 
 def touched_refs(eqn: Eqn) -> set[Var]:
@@ -147,7 +150,7 @@ def reachable(
             if dependent is None and not found.isdisjoint(eqn.invars):
                 dependent = [*eqn.outvars, *(changed_refs(eqn) - pinned)]
             found |= {v for v in dependent or () if carries(v.aval)}
-        if len(found) == before:
+        if len(found) == before or not any(eqn.effects for eqn in jaxpr.eqns):
             return found
 
 

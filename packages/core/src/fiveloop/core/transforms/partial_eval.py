@@ -152,6 +152,8 @@ class _Splitter:
         found: set[ir.Var] = set()
         for step in self.steps:
             for eqn in step.staged:
+                if not eqn.effects:
+                    continue
                 if not self.unknown.isdisjoint(eqn.invars):
                     found |= ir.changed_refs(eqn)
                 found |= ir.touched_refs(eqn) & changing
