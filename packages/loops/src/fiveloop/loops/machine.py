@@ -1,8 +1,9 @@
 """The loops of a `replay`: forward to the end, and back by the binomial schedule, with a few saved states.
 
 Three loops: turns, each of which makes one step of the way back; in a turn, descents to the step before that, each of
-which saves a state; in a descent, steps forward. What a saved state is of is a row of integers beside it. The loops
-are made after all derivatives: nothing of this is differentiated or batched.
+which saves a state; in a descent, steps forward. Beside each saved state is a row of integers with its step. A schedule
+with a slower store has a fourth loop around these: over the states there, each of which begins a period of turns. The
+loops are made after all derivatives: nothing of this is differentiated or batched.
 """
 
 from __future__ import annotations
