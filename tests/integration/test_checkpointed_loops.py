@@ -24,6 +24,7 @@ from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.rules import Slots
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+from fiveloop.state import new_ref
 from fiveloop.testing.core.compare import assert_all_close
 
 LAYERS, ROWS, WIDTH = 12, 64, 32
@@ -216,3 +217,34 @@ def test_a_policy_may_have_loops_gone_back_through_from_saved_states(slots: int)
     np.testing.assert_allclose(
         jit(gradient)(WEIGHTS[0], X), jit(grad(run))(WEIGHTS[0], X), rtol=1e-4, atol=1e-5
     )
+
+
+def test_a_while_in_a_checkpoint_in_a_loop_keeps_no_ref_of_each_step() -> None:
+    """Elements sink in an array, one after the other; the call that lets one sink is checkpointed."""
+    size = 2_000
+
+    @checkpoint
+    def sink(y: Any, i: Any, p: Any) -> Any:
+        def swap(i: Any) -> Any:
+            y[i - 1], y[i] = y[i] * p, fnp.sin(y[i - 1])
+            return i - 1
+
+        return while_loop(lambda i: (i > 0) & (y[i] < y[i - 1]), swap, i)
+
+    def f(x: Any, p: Any) -> Any:
+        y = new_ref(x)
+
+        def step(i: Any, _: Any) -> None:
+            sink(y, i, p)
+
+        for_loop(size, step, ())
+        return fnp.sum(y[...] ** 2)
+
+    x, v = np.random.default_rng(0).standard_normal((2, size))
+    p = np.float64(0.9)
+    compiled = jit(grad(f, (0, 1))).lower(x, p).compile()
+    x_bar, p_bar = compiled(x, p)
+    slope = jit(lambda x, p: jvp(f, (x, p), (v, np.float64(1.0)))[1])(x, p)
+    np.testing.assert_allclose(np.dot(x_bar, v) + p_bar, slope, rtol=1e-9)
+    assert compiled.copies == 0
+    assert compiled.memory_analysis().temp < size / 5 * x.nbytes
