@@ -11,11 +11,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
+from dataclasses import replace
+
+from benchmarks.remat.inputs import POLICIES, policy_of
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.fiveloop_library import LIBRARY
 
-from fiveloop.core import grad, jit, tree_leaves
-from fiveloop.remat import checkpoint
+from fiveloop.core import grad, jit, transforms, tree_leaves
+from fiveloop.remat import checkpoint, policies, residuals, timeline
+from fiveloop.remat.budget import options, plan
 from fiveloop.remat.budget.plan import planned
 
 
@@ -34,8 +38,7 @@ def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     def noted(p: Any, unknown: Any, source: Any) -> Any:
         found = planned(p, unknown, source)
         plans = next(v for k, v in p.jaxpr._memo.items() if k[0] == "plans")
-        least, most = plans.candidates[0].bytes, plans.candidates[-1].bytes
-        sizes.append(p.budget.bytes_of(least, most))
+        sizes.append(p.budget.bytes_of(plans.least, plans.everything))
         return found
 
     monkeypatch.setattr(sys.modules["fiveloop.remat.checkpoint"], "planned", noted)
@@ -48,3 +51,31 @@ def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert used <= 1.05 * sizes[0]
     for x, y in zip(got, want, strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts"])
+def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> None:
+    model = MODELS[name]
+    arguments = model.arguments()
+
+    def halves(library: Any) -> residuals.Halves:
+        return residuals.halves_of("f", lambda p, d: model.loss(library, p, d), *arguments)
+
+    jaxpr, names = residuals.staged("f", lambda p, d: model.loss(LIBRARY, p, d), *arguments)
+    nonzero = tuple(a.differentiable for a in jaxpr.in_avals)
+    made, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
+    unknown = (False,) * len(names) + (True,) * sum(nonzero)
+    planner = plan.Planner(made, unknown, None)
+
+    def operations(chosen: plan.Candidate) -> Any:
+        passes = options.both_passes(
+            planner.jaxpr(chosen.plan), unknown, policies.everything_saveable
+        )
+        return transforms.operations_of(passes.jaxpr)
+
+    nothing_again = operations(planner.plans[-1])
+    for policy in POLICIES:
+        theirs = halves(replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy))))
+        room = plan.ROOM + 1 + int(plan.SLACK * timeline.peak(theirs.both_passes()))
+        ours = planner.within(room)
+        assert ours is not None and operations(ours) - nothing_again <= theirs.flops_again

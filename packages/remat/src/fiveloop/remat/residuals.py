@@ -134,7 +134,7 @@ class Halves:
     known  : [*ins]                  -> [*outs, *residuals]
     linear : [*residuals, *in_dots]  -> [*out_dots]
 
-    `flops_again` are the operations that both do.
+    `flops_again` are the operations that both do, `time` the estimated nanoseconds of both passes.
     """
 
     known: Jaxpr
@@ -142,6 +142,7 @@ class Halves:
     num_res: int
     names: Sequence[str]
     flops_again: int
+    time: float
 
     @property
     def kept(self) -> tuple[ir.Atom, ...]:
@@ -219,24 +220,13 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
     known, linear, _, num_res = transforms.linearize_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.dce(whole, (True,) * len(whole.outvars))
-    twice = max(0, _operations(known) + _operations(linear) - _operations(whole))
-    return Halves(known, linear, num_res, names, twice)
+    again = sum(map(transforms.operations_of, (known, linear))) - transforms.operations_of(whole)
+    return Halves(
+        known, linear, num_res, names, max(again, 0), transforms.gradient_time(whole, max(again, 0))
+    )
 
 
 CLOSED_OVER = "closed-over value"
-
-
-def _operations(jaxpr: Jaxpr) -> int:
-    """The operations of a jaxpr, without those that only move elements to and from Refs."""
-    total = 0
-    for eqn in jaxpr.eqns:
-        each = [(b, b.trips * _operations(b.jaxpr)) for b in bodies_of(eqn)]
-        if each:
-            total += max([n for b, n in each if b.role == "branch"], default=0)
-            total += sum(n for b, n in each if b.role != "branch")
-        elif not eqn.effects:
-            total += transforms.equation_cost(eqn).flops
-    return total
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:

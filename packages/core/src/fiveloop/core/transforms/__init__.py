@@ -13,7 +13,7 @@ from .batch import (
     in_front,
     move_batch,
 )
-from .cost import equation_cost, equation_time, jaxpr_cost, jaxpr_time
+from .cost import equation_cost, equation_time, gradient_time, jaxpr_cost, jaxpr_time, operations_of
 from .dce import dce, smaller
 from .directions import batch_directions
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed

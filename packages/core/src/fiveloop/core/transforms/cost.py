@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from fiveloop.core import ir, prims, rules
 
-OPERATION, CONTRACTION, FUSED, BYTE, LAUNCH = 0.1, 0.02, 0.01, 0.05, 20.0
-"""Nanoseconds: of an operation, of one in a contraction, of a byte that a light equation takes or gives, of one that
-another moves, and of beginning an equation.
+OPERATION, FUSED, BYTE, LAUNCH = 0.05, 0.01, 0.055, 20.0
+"""Nanoseconds: of an operation, of a byte that a light equation takes or gives, of one that another moves, and of
+beginning an equation that is not light.
 
-Rough figures for one core of a CPU, after the weights in `primitives/costs.py`; not measured for this table.
+Measured by `benchmarks/remat/rates.py` on one core of a CPU, with jaxlib 0.10.2 and 0.12: an operation of a product of
+matrices takes 0.01 (512 x 512) to 0.03 (64 x 64), of exp 0.03 to 0.09, of tanh 0.06, of sin 0.14, of fused arithmetic
+0.16 to 0.2; a byte 0.055, where axes are rearranged 0.16; a step of a loop 45 with its two equations. All operations
+count the same, so that fewer of them are never taken for slower; `FUSED` is set by judgement.
 """
-
-KEPT = 0.25
-"""Nanoseconds of a byte that is kept: written to memory that is touched for the first time, and read once."""
 
 
 def equation_cost(eqn: ir.Eqn) -> rules.Cost:
@@ -55,9 +55,10 @@ def equation_time(eqn: ir.Eqn) -> float:
     bodies = rules.bodies_rules.find(eqn.primitive)
     if bodies is None or eqn.primitive in rules.cost_rules:
         cost = equation_cost(eqn)
-        rate = CONTRACTION if eqn.primitive is prims.dot_general_p else OPERATION
-        moved = cost.bytes * (FUSED if cost.again else BYTE)
-        return max(cost.flops * rate, moved) + (LAUNCH if moved else 0.0)
+        if cost.again:
+            return max(cost.flops * OPERATION, cost.bytes * FUSED)
+        moved = cost.bytes * BYTE
+        return max(cost.flops * OPERATION, moved) + (LAUNCH if moved else 0.0)
     found = bodies(eqn.params)
     dearest = max((jaxpr_time(b.jaxpr) for b in found if b.role == "branch"), default=0.0)
     return dearest + sum(b.trips * jaxpr_time(b.jaxpr) for b in found if b.role != "branch")
@@ -66,6 +67,29 @@ def equation_time(eqn: ir.Eqn) -> float:
 def jaxpr_time(jaxpr: ir.Jaxpr) -> float:
     """The estimated time of a jaxpr that runs once, in nanoseconds; remembered on it."""
     return jaxpr.remember("time", lambda: sum(map(equation_time, jaxpr.eqns)))
+
+
+def operations_of(jaxpr: ir.Jaxpr) -> ir.Dim:
+    """The operations of a jaxpr, without those that only move elements to and from Refs; remembered on it."""
+
+    def each(eqn: ir.Eqn) -> ir.Dim:
+        bodies = rules.bodies_rules.find(eqn.primitive)
+        found = [] if bodies is None else bodies(eqn.params)
+        if not found:
+            return 0 if eqn.effects else equation_cost(eqn).flops
+        dearest = max((operations_of(b.jaxpr) for b in found if b.role == "branch"), default=0)
+        others = [b.trips * operations_of(b.jaxpr) for b in found if b.role != "branch"]
+        return dearest + sum(others)
+
+    return jaxpr.remember("operations", lambda: sum(map(each, jaxpr.eqns)))
+
+
+def gradient_time(tangents: ir.Jaxpr, again: int) -> float:
+    """The estimated nanoseconds of a gradient that does so many operations again.
+
+    `tangents` computes values and tangents; to go back costs as much as the tangents do.
+    """
+    return jaxpr_time(tangents) + OPERATION * again
 
 
 def _sum(costs: Sequence[rules.Cost], jaxpr: ir.Jaxpr) -> rules.Cost:

@@ -7,8 +7,8 @@ from itertools import accumulate
 from typing import ClassVar
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
-from fiveloop.core.dataclass import dataclass
-from fiveloop.core.transforms import Candidate, cost, saving
+from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.transforms import Candidate, saving
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.stages import size_of, unknown_vars
 from fiveloop.remat.name import labels_first
@@ -18,6 +18,7 @@ from fiveloop.remat.policies import (
     dots_with_no_batch_dims_saveable,
     everything_saveable,
     first_of,
+    minimum_cut,
     nothing_saveable,
 )
 
@@ -78,7 +79,7 @@ class Option:
     """A way to go back through a stage.
 
     `kept` are the bytes saved besides the stage's operands, its results that later stages use included, `forward` and
-    `backward` the bytes needed at most on either way besides these, `time` the estimated time of both in nanoseconds.
+    `backward` the bytes needed at most on either way besides these, `again` the operations that are done twice.
     A stage without a policy stays as it is, and keeps what its backward pass uses.
     """
 
@@ -86,7 +87,11 @@ class Option:
     kept: int
     forward: int
     backward: int
-    time: float
+    again: int
+
+    def beside(self, first: Option) -> Option:
+        """The option, where `again` are all operations of both passes, beside one that computes nothing again."""
+        return replace(self, again=max(self.again - first.again, 0))
 
 
 def options_of(
@@ -100,15 +105,16 @@ def options_of(
         return rough_options(jaxpr, unknown)
     policies = [*POLICIES[: most - 1]]
     if holds_loop(jaxpr):
+        policies.append(minimum_cut)
         policies += map(Scheduled, SLOTS)
     first = option_of(jaxpr, unknown, None, given)
     found = [option_of(jaxpr, unknown, policy, given) for policy in policies if any(unknown)]
-    return [first, *_bettered_by_none(found)]
+    return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found])]
 
 
 def _bettered_by_none(options: Sequence[Option]) -> list[Option]:
     kept: list[Option] = []
-    for o in sorted(options, key=lambda o: (o.time, o.kept + o.backward, o.kept)):
+    for o in sorted(options, key=lambda o: (o.again, o.kept + o.backward, o.kept)):
         if not any(k.kept <= o.kept and k.backward <= o.backward for k in kept):
             kept.append(o)
     return kept
@@ -132,12 +138,12 @@ def option_of(
     outs = [v for v, u in zip(jaxpr.outvars, cut.out_unknown, strict=True) if not u]
     saved = [v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"]
     kept = sum(map(size_of, saved))
-    time = transforms.jaxpr_time(passes.jaxpr) + cost.KEPT * kept
+    flops = transforms.operations_of(passes.jaxpr)
     if policy is None:
         kept, forward, backward = _whole(passes)
     else:
         forward, backward = timeline.peak(cut.known), timeline.peak(passes.backward)
-    return Option(policy, kept + sum(map(size_of, outs)), forward, backward, time)
+    return Option(policy, kept + sum(map(size_of, outs)), forward, backward, flops)
 
 
 @dataclass(frozen=True)
@@ -184,14 +190,15 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
     return kept, max(forward - kept, 0), max(backward - kept, 0)
 
 
-def known_time(jaxpr: Jaxpr, unknown: util.Mask) -> float:
-    """The estimated time of what does not depend on unknown inputs, in nanoseconds."""
+def known_flops(jaxpr: Jaxpr, unknown: util.Mask) -> int:
+    """The operations of what does not depend on unknown inputs."""
 
-    def found() -> float:
+    def found() -> int:
         late = unknown_vars(jaxpr, unknown)
-        return sum(transforms.equation_time(e) for e in jaxpr.eqns if late.isdisjoint(e.outvars))
+        known = [e for e in jaxpr.eqns if late.isdisjoint(e.outvars)]
+        return sum(transforms.equation_cost(e).flops for e in known)
 
-    return jaxpr.remember(("known time", unknown), found)
+    return jaxpr.remember(("known flops", unknown), found)
 
 
 def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:
@@ -202,10 +209,10 @@ def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:
     outs = ir.used_vars(jaxpr.outvars) & known
     kept, given_on = (sum(map(size_of, vs)) for vs in ((used | outs) & known, outs))
     forward, back = _most_alive(jaxpr, known - used), _most_alive(jaxpr, late)
-    first, whole = known_time(jaxpr, unknown), transforms.jaxpr_time(jaxpr)
+    again = known_flops(jaxpr, unknown)
     return [
-        Option(None, kept, forward, back, whole),
-        Option(nothing_saveable, given_on, forward, kept + forward + back, whole + first),
+        Option(None, kept, forward, back, 0),
+        Option(nothing_saveable, given_on, forward, kept + forward + back, again),
     ]
 
 

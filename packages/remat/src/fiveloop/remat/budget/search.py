@@ -2,7 +2,7 @@
 
 A plan for stages [s, t) is a sequence of steps. Either a stage saves by one of its options, or a run of stages saves
 only its operands, and is planned anew when the way back comes to it. Of all plans that fit in a number of bytes the
-one with the least time is found by dynamic programming over runs of stages and bytes.
+one that does the fewest operations again is found by dynamic programming over runs of stages and bytes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from fiveloop.remat.budget.options import Option
 LEVELS = 512
 """In how many steps the bytes are counted while searching."""
 
-DEPTH = 2
-"""How deep runs may be within runs: each is one more time that the stages in it are computed."""
+DEPTH = 1
+"""How deep runs may be: within one of depth 1 every stage saves by an option.
+
+Deeper ones need little less, and XLA:CPU orders them worse than they are simulated.
+"""
 
 MOST = 48
 """How many plans there are at most."""
@@ -51,14 +54,15 @@ Plan: TypeAlias = "tuple[Save | Again, ...]"
 class Chain:
     """The stages as the search sees them.
 
-    `options` are those of each stage. `crossing[s, t]` are the bytes made in stages [s, t) and used later, and
-    `cotangents` those of the cotangents that cross each cut.
+    `options` are those of each stage. `crossing[s, t]` are the bytes made in stages [s, t) and used later, `pending`
+    those of the cotangents that are there before each stage is gone back through, and `cotangents` while it is.
     """
 
     options: Sequence[Sequence[Option]]
     crossing: np.ndarray
+    pending: Sequence[int]
     cotangents: Sequence[int]
-    forward_time: Sequence[float]
+    forward_flops: Sequence[int]
 
     @cached_property
     def forward_needs(self) -> np.ndarray:
@@ -73,8 +77,7 @@ class Chain:
 
     def needs(self, stage: int, option: Option) -> int:
         """The bytes to go through a stage and back, besides those that are there before."""
-        back = option.backward + self.cotangents[stage] + self.cotangents[stage + 1]
-        return option.kept + max(back, option.forward)
+        return option.kept + max(option.backward + self.cotangents[stage], option.forward)
 
     def peak(self, plan: Plan, before: int = 0, pending: int = 0) -> int:
         """The bytes that a plan needs at most: `before` are there already, `pending` until its way back begins."""
@@ -93,25 +96,26 @@ class Chain:
             if isinstance(step, Save):
                 most = max(most, here + self.needs(step.first, step.option))
             else:
-                most = max(most, self.peak(step.plan, here, self.cotangents[step.last]))
+                most = max(most, self.peak(step.plan, here, self.pending[step.last - 1]))
         return most
 
-    def time(self, plan: Plan) -> float:
-        """The estimated time of a plan, in nanoseconds."""
-        total = 0.0
+    def again(self, plan: Plan) -> int:
+        """The operations that a plan does twice, or more often."""
+        total = 0
         for step in plan:
             if isinstance(step, Save):
-                total += step.option.time
+                total += step.option.again
             else:
-                total += sum(self.forward_time[step.first : step.last]) + self.time(step.plan)
+                total += sum(self.forward_flops[step.first : step.last]) + self.again(step.plan)
         return total
 
 
 class Search:
     """The best plan for each run of stages and each number of bytes, up to what saving everything needs.
 
-    `times[depth, s, t]` are the least times of stages [s, t), by the bytes that there are, where runs within runs are
-    at most so deep; `choices` give them: k >= 0 is option k of the first stage, -k a run of the first k stages.
+    `least[depth, s, t]` are the fewest operations done again of stages [s, t), by the bytes that there are, where runs
+    within runs are at most so deep; `choices` give them: k >= 0 is option k of the first stage, -k a run of the first k
+    stages.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -120,55 +124,55 @@ class Search:
         everything = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(chain.options))
         self.unit = max(chain.peak(everything), 1) / (LEVELS - 8)
         shape = (DEPTH + 1, self.size + 1, self.size + 1, LEVELS)
-        self.times = np.full(shape, np.inf, np.float32)
+        self.least = np.full(shape, np.inf, np.float32)
         self.choices = np.zeros(shape, np.int16)
         for k in range(self.size + 1):
-            self.times[:, k, k] = 0.0
+            self.least[:, k, k] = 0.0
         for depth in range(DEPTH + 1):
             for length in range(1, self.size + 1):
                 for first in range(self.size - length + 1):
                     self._fill(depth, first, first + length)
 
     def plans(self) -> list[Plan]:
-        """Plans for some times that numbers of bytes allow, those of fewest bytes first."""
-        times = self.times[DEPTH, 0, self.size]
-        levels = [k for k in range(LEVELS) if times[k] < (times[k - 1] if k else np.inf)]
+        """Plans for some numbers of bytes, those of fewest bytes first."""
+        again = self.least[DEPTH, 0, self.size]
+        levels = [k for k in range(LEVELS) if again[k] < (again[k - 1] if k else np.inf)]
         places = np.linspace(0, len(levels) - 1, min(MOST, len(levels))).round()
         return [self._plan(DEPTH, 0, self.size, levels[int(k)]) for k in places]
 
     def _fill(self, depth: int, first: int, last: int) -> None:
-        """The least time of stages [first, last) for each number of bytes, and the choice that gives it."""
-        chain, times = self.chain, self.times
+        """The fewest operations again of stages [first, last) by the bytes, and the choices that lead to them."""
+        chain, least = self.chain, self.least
         options = chain.options[first]
-        rest = np.broadcast_to(times[depth, first + 1, last], (len(options), LEVELS))
+        rest = np.broadcast_to(least[depth, first + 1, last], (len(options), LEVELS))
         found = self._with(rest, [o.kept for o in options])
-        found += np.array([[o.time] for o in options], np.float32)
+        found += np.array([[o.again] for o in options], np.float32)
         needs = [chain.needs(first, o) for o in options]
         numbers = [*range(len(options))]
         middles = [*range(first + 2, last)] if depth else []
         if middles:
             inner = self._with(
-                times[depth - 1, first, middles], [chain.cotangents[m] for m in middles]
+                least[depth - 1, first, middles], [chain.pending[m - 1] for m in middles]
             )
             inner += self._with(
-                times[depth, middles, last], chain.crossing[first, middles].tolist()
+                least[depth, middles, last], chain.crossing[first, middles].tolist()
             )
-            inner += np.cumsum(chain.forward_time[first : last - 1], dtype=np.float32)[1:, None]
+            inner += np.cumsum(chain.forward_flops[first : last - 1], dtype=np.float32)[1:, None]
             found = np.concatenate([found, inner])
             needs += chain.forward_needs[first, middles].tolist()
             numbers += [first - m for m in middles]
         found[np.arange(LEVELS) < self._levels(needs)[:, None]] = np.inf
         best = found.argmin(axis=0)
-        times[depth, first, last] = found[best, np.arange(LEVELS)]
+        least[depth, first, last] = found[best, np.arange(LEVELS)]
         self.choices[depth, first, last] = np.array(numbers)[best]
 
     def _levels(self, sizes: Sequence[int]) -> np.ndarray:
         return np.ceil(np.asarray(sizes) / self.unit).astype(np.int64)
 
-    def _with(self, times: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-        """Rows of times by the bytes left, as times by those bytes and some more, for each row its own."""
+    def _with(self, again: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+        """Rows of operations by the bytes left, as operations by those bytes and some more, for each row its own."""
         places = np.arange(LEVELS) - self._levels(sizes)[:, None]
-        found: np.ndarray = np.take_along_axis(times, np.maximum(places, 0), axis=1)
+        found: np.ndarray = np.take_along_axis(again, np.maximum(places, 0), axis=1)
         return np.where(places < 0, np.float32(np.inf), found)
 
     def _plan(self, depth: int, first: int, last: int, level: int) -> Plan:
@@ -180,7 +184,7 @@ class Search:
             left = level - self._levels([option.kept])[0]
             return (Save(first, first + 1, option), *self._plan(depth, first + 1, last, left))
         middle = first - choice
-        inside = level - self._levels([self.chain.cotangents[middle]])[0]
+        inside = level - self._levels([self.chain.pending[middle - 1]])[0]
         run = Again(first, middle, self._plan(depth - 1, first, middle, inside))
         left = level - self._levels([self.chain.crossing[first, middle]])[0]
         return (run, *self._plan(depth, middle, last, left))

@@ -93,12 +93,32 @@ class Program:
         """The stage of an equation; results of the jaxpr are used after the last one."""
         return bisect_right(self.cuts, position) - 1
 
-    def cotangents(self) -> list[int]:
-        """The bytes of the cotangents that cross each cut."""
-        ends = [
-            (k, self.last.get(v, k), size_of(v)) for v, k in self.made.items() if v in self.unknown
-        ]
-        return [sum(n for k, stop, n in ends if k < cut <= stop) for cut in self.cuts]
+    def cotangents(self) -> tuple[list[int], list[int]]:
+        """The bytes of the cotangents that are there before each stage is gone back through, and while it is.
+
+        A value that several stages use gets a cotangent from each; they are added when all are there. Of an argument
+        that one stage uses the cotangent is a result.
+        """
+        size = len(self.cuts) - 1
+        before, during = [0] * size, [0] * size
+        for v, stages in self._users().items():
+            maker = self._stage_at(self.made[v]) if v in self.made else -1
+            if maker < 0 and len(stages) == 1:
+                continue
+            for k in range(max(maker, 0), min(max(stages) + 1, size)):
+                here = size_of(v) * sum(s > k for s in stages)
+                before[k] += here
+                during[k] += here + size_of(v) * (k in stages and maker < k)
+        return before, during
+
+    def _users(self) -> dict[ir.Var, set[int]]:
+        """The stages that use each unknown value; one that is a result is used after the last."""
+        found: dict[ir.Var, set[int]] = {}
+        for k, eqn in enumerate([*self.jaxpr.eqns, None]):
+            atoms = self.jaxpr.outvars if eqn is None else eqn.invars
+            for v in self.unknown.intersection(ir.used_vars(atoms)):
+                found.setdefault(v, set()).add(self._stage_at(k))
+        return found
 
     def _chosen(self) -> list[int]:
         """Where to cut: at the places that are worth most, fewer than `MOST` of them."""
