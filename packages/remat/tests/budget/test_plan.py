@@ -122,7 +122,7 @@ def test_what_stages_need_is_put_together_as_the_whole_needs_it() -> None:
     found = chains()
     for steps in search.Search(found.chain).plans():
         composed, simulated = found.chain.peak(steps), found.simulated(steps)
-        assert 0.95 * simulated <= composed <= 1.3 * simulated
+        assert 0.95 * simulated <= composed <= 1.5 * simulated
 
 
 def test_cuts_keep_to_the_rhythm_of_equal_blocks() -> None:

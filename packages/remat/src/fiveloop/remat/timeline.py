@@ -79,8 +79,10 @@ class Timeline:
         return tuple(sorted([*found, *inside], key=lambda b: -b.bytes))
 
 
-def timeline(jaxpr: Jaxpr) -> Timeline:
+def timeline(jaxpr: Jaxpr, part: bool = False) -> Timeline:
     """The memory of a jaxpr over time, as it is lowered; remembered on it.
+
+    The results of a `part` of a program are no places for its temporary values.
 
     >>> from fiveloop.core import grad, make_jaxpr
     >>> import numpy as np
@@ -88,12 +90,15 @@ def timeline(jaxpr: Jaxpr) -> Timeline:
     >>> timeline(jaxpr).bytes
     (256, 512, 512)
     """
-    return jaxpr.remember("timeline", lambda: _Layout((), ready_jaxpr(jaxpr)).timeline())
+    role = "branch" if part else ""
+    return jaxpr.remember(
+        ("timeline", role), lambda: _Layout((), ready_jaxpr(jaxpr), role=role).timeline()
+    )
 
 
-def peak(jaxpr: Jaxpr) -> int:
-    """The most temporary bytes that a jaxpr needs at once."""
-    return timeline(jaxpr).peak
+def peak(jaxpr: Jaxpr, part: bool = False) -> int:
+    """The most temporary bytes that a jaxpr, or a part of one, needs at once."""
+    return timeline(jaxpr, part).peak
 
 
 def backward_begins(jaxpr: Jaxpr, num_cts: int) -> int:

@@ -142,7 +142,8 @@ def option_of(
     if policy is None:
         kept, forward, backward = _whole(passes)
     else:
-        forward, backward = timeline.peak(cut.known), timeline.peak(passes.backward)
+        forward = timeline.peak(cut.known, part=True)
+        backward = timeline.peak(passes.backward, part=True)
     return Option(policy, kept + sum(map(size_of, outs)), forward, backward, flops)
 
 
@@ -183,7 +184,7 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
 
     What is light is computed where it is used, in both passes, so that less is kept than they hand on.
     """
-    line = timeline.timeline(passes.jaxpr)
+    line = timeline.timeline(passes.jaxpr, part=True)
     turn = timeline.backward_begins(passes.jaxpr, passes.num_cts)
     kept = sum(b.bytes for b in line.buffers if b.start < turn <= b.end)
     forward, backward = max(line.bytes[:turn], default=0), max(line.bytes[turn:], default=0)
