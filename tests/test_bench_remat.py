@@ -94,12 +94,13 @@ def test_our_plans_compute_no_more_again_at_the_bytes_of_each_plan_of_the_peer()
     assert kept() is None
 
 
-def test_plans_without_a_loop_are_those_of_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_are_those_of_budgets_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fiveloop_models, "arguments", lambda model, size: MODELS[model].arguments())
     program = fiveloop_models.planned("transformer", 3)
     found = sorted(program.saving.plans, key=lambda plan: plan.saved_bytes)
-    assert len(found) > 2 and found[-1].flops_again == 0
-    assert [p.flops_again for p in found] == sorted((p.flops_again for p in found), reverse=True)
+    assert len(found) > 2 and found[-1].flops_again == 0 < found[0].flops_again
+    # Of products that are saved, none is computed again, at less than half of the bytes of everything.
+    assert min(p.saved_bytes for p in found if not p.flops_again) < found[-1].saved_bytes / 2
     assert program.saving.allowed_bytes is not None
 
 

@@ -80,7 +80,7 @@ def budget_case(model: str) -> Case:
 
 
 def torch_case(model: str) -> Case:
-    """A model within the middle budget, and the plans that each library finds."""
+    """A model within the middle budget, and the plans that each library finds: ours are those that `pareto` lists."""
     options = {"model": model}
     return Case(
         name=f"torch/{model}",

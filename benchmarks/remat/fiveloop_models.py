@@ -6,7 +6,7 @@ from typing import Any
 
 import fiveloop.numpy as fnp
 from benchmarks.model import Action, Plan, Program, Saving
-from benchmarks.remat.inputs import MIDDLE, NO_CHECKPOINT, arguments, policy_of
+from benchmarks.remat.inputs import MIDDLE, NAMES, NO_CHECKPOINT, POLICIES, arguments, policy_of
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.base import Library, written_out
 from benchmarks.remat.models.fiveloop_library import LIBRARY
@@ -60,21 +60,23 @@ def saved_bytes(kept: Iterable[Residual]) -> int:
 
 
 def planned(model: str, size: int) -> Program:
-    """The loss and its gradient within the middle budget, without a loop, and the plans of a range of budgets."""
+    """The loss and its gradient within the middle budget, without a loop, and the plans of budgets and of policies."""
     library = replace(LIBRARY, scan=written_out)
     params, data = arguments(model, size)
     loss = lambda params: MODELS[model].loss(library, params, data)
-    # One jaxpr for all budgets, so that it is planned once.
+    # One jaxpr for all, so that it is planned once.
     jaxpr, names = residuals.staged(model, loss, params)
 
-    def halves(budget: float) -> residuals.Halves:
-        chosen = CheckpointParams(jaxpr, policies.undecided, Origin(model), budget=amount(budget))
+    def halves(policy: Any, budget: Any) -> residuals.Halves:
+        chosen = CheckpointParams(jaxpr, policy, Origin(model), budget=budget)
         eqn = extend.new_eqn(checkpoint_p, jaxpr.invars, chosen)
         return residuals.split_in_halves(jaxpr.replace(eqns=[eqn], outvars=eqn.outvars), names)
 
-    found = [halves(k / STEPS) for k in range(STEPS + 1)]
-    least = products(found[-1].both_passes())
-    plans = {Plan(saved_bytes(h.residuals()), products(h.both_passes()) - least) for h in found}
+    found = [halves(policies.undecided, amount(k / STEPS)) for k in range(STEPS + 1)]
+    found += [halves(getattr(policies, policy), None) for policy in POLICIES if policy != NAMES]
+    costs = [(saved_bytes(h.residuals()), products(h.both_passes())) for h in found]
+    least = min(flops for _, flops in costs)
+    plans = dict.fromkeys(Plan(saved, flops - least) for saved, flops in costs)
     one = within(model, MIDDLE, size, library)
     return replace(one, saving=replace(one.saving, plans=tuple(plans)))
 
