@@ -51,7 +51,7 @@ class Choice:
     """What a budget came to: the `bytes` and the estimated milliseconds of the plan that was taken.
 
     `least` is what the plan of fewest bytes needs, `everything` what saving everything needs. A margin for what the
-    compiler may need more is in all of them. `candidates` are the bytes and milliseconds of all plans.
+    compiler may need more is in all of them. `candidates` are the bytes and milliseconds of the plans that it weighed.
     """
 
     budget: Amount

@@ -90,6 +90,10 @@ class Planner:
             self._bytes[place] = ROOM + int(need * SLACK)
         return self._bytes[place]
 
+    def weighed(self) -> list[Candidate]:
+        """The plans whose bytes were asked for, but for those that another betters."""
+        return _envelope([replace(self.plans[k], bytes=size) for k, size in self._bytes.items()])
+
     @property
     def least(self) -> int:
         """The fewest bytes that a plan needs."""
@@ -195,6 +199,6 @@ def planned(
     )
     # What is saved outside of segments needs no barrier.
     apart = p.prevent_cse and given is not None
-    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.candidates)
+    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed())
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
     return replace(p, jaxpr=jaxpr, policy=policy, budget=None, choice=choice, prevent_cse=apart)
