@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import matplotlib
 import numpy as np
@@ -151,29 +150,19 @@ def draw_costs(axes: Axes, costs: Sequence[PolicyCost]) -> None:
     named = [point for point in points if not point[0].is_budget]
     axes.plot([x for _, x, _ in named], [y for _, _, y in named], color=FAINT, lw=2.0, zorder=1)
     right, top = max(x for _, x, _ in points) * 1.08, max(y for _, _, y in points) * 1.25
+    # Named in a legend: policies that lead to the same plan lie on each other, and so would their labels.
     for i, (cost, x, y) in enumerate(named):
+        label = f"{cost.policy.replace('_saveable', '').replace('_', ' ')}: {cost.figures}"
+        size = max(130 - 30 * i, 40)
         colour = POLICY_COLOURS[i % len(POLICY_COLOURS)]
-        axes.scatter([x], [y], s=70, color=colour, zorder=2)
-        # The points lie in a row: labels above and below by turns leave each other room.
-        above = i % 2 == 0
-        axes.annotate(
-            f"{cost.policy.replace('_saveable', '').replace('_', ' ')}\n{cost.figures}",
-            (x, y),
-            xytext=(0, 10 if above else -10),
-            textcoords="offset points",
-            ha=side_with_room(x / right),
-            va="bottom" if above else "top",
-            fontsize=9,
-            color=colour,
-        )
+        axes.scatter([x], [y], s=size, color=colour, zorder=2, label=label)
     for i, (cost, x, y) in enumerate(point for point in points if point[0].is_budget):
         label = f"budget {cost.policy}: {cost.figures}"
-        size = 60 - 16 * i  # budgets that lead to the same plan lie on each other
+        size = 60 - 16 * i
         axes.scatter(
             [x], [y], s=size, marker="s", color=BUDGET_COLOURS[i % 3], zorder=3, label=label
         )
-    if len(named) < len(points):
-        axes.legend(frameon=False, loc="lower right", fontsize=9)
+    axes.legend(frameon=False, loc="best", fontsize=9)
     axes.set_xlim(0, right)
     axes.set_ylim(0, top)
     axes.grid(color=FAINT, lw=0.6)
@@ -181,8 +170,3 @@ def draw_costs(axes: Axes, costs: Sequence[PolicyCost]) -> None:
     axes.set_xlabel("temporary memory of the compiled step, MB")
     axes.set_ylabel("time of a step, ms")
     axes.set_title("What each policy and budget costs", loc="left", fontsize=10.5)
-
-
-def side_with_room(share: float) -> Literal["left", "center", "right"]:
-    """Choose the alignment of a label at this share of the panel's width, so that it stays inside."""
-    return "left" if share < 0.25 else "right" if share > 0.75 else "center"

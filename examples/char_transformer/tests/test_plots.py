@@ -1,6 +1,7 @@
 """The picture: it is written, whatever was measured."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,25 +34,24 @@ def test_the_curve_panel_shows_each_ngram_model_and_the_final_held_out_loss() ->
     assert texts == ["1-gram  3.20", "2-gram  2.50", "3-gram  1.80", "2.35"]
 
 
-def test_the_cost_panel_names_each_policy_with_its_memory_and_time() -> None:
+def test_the_cost_panel_names_policies_and_budgets_in_a_legend_also_where_they_cost_the_same() -> (
+    None
+):
     axes = Figure().subplots()
-    draw_costs(axes, COSTS)
-    assert [text.get_text() for text in axes.texts] == [
-        "everything\n3.1 MB, 200 ms",
-        "nothing\n1.0 MB, 300 ms",
+    same = replace(COSTS[0], policy="dots_saveable")
+    draw_costs(axes, [*COSTS, same, PolicyCost("24MB", 2 << 20, 0.25, is_budget=True)])
+    legend = axes.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "everything: 3.1 MB, 200 ms",
+        "nothing: 1.0 MB, 300 ms",
+        "dots: 3.1 MB, 200 ms",
+        "budget 24MB: 2.1 MB, 250 ms",
     ]
+    assert not axes.texts
 
 
 def test_smoothing_keeps_a_constant_and_follows_a_step() -> None:
     assert smoothed([2.0] * 5).tolist() == pytest.approx([2.0] * 5)
     means = smoothed([0.0] * 50 + [1.0] * 4)
     assert means[-1] == pytest.approx(0.5, abs=0.02)
-
-
-def test_the_cost_panel_lists_budgets_in_a_legend() -> None:
-    axes = Figure().subplots()
-    draw_costs(axes, [*COSTS, PolicyCost("24MB", 2 << 20, 0.25, is_budget=True)])
-    legend = axes.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["budget 24MB: 2.1 MB, 250 ms"]
-    assert len(axes.texts) == len(COSTS)
