@@ -167,6 +167,15 @@ def test_what_is_stacked_is_not_saved_with_the_carry() -> None:
     assert compiled.memory_analysis().temp < 3 * wide.nbytes
 
 
+@pytest.mark.parametrize(("loop", "steps"), [("scan", 13), ("while_loop, max_steps", 12)])
+def test_no_more_states_are_saved_than_the_loop_has_steps(loop: str, steps: int) -> None:
+    def temporary(saved: int) -> int:
+        gradient = jit(grad(lambda a, xs: LOOPS[loop](a, xs, saved)))
+        return gradient.lower(np.float64(0.7), XS).compile().memory_analysis().temp
+
+    assert temporary(10**9) == temporary(steps)
+
+
 def test_a_traced_number_of_states_is_refused() -> None:
     assert_misuse(
         lambda: jit(lambda n: for_loop(3, nothing, XS, checkpoints=n))(2),

@@ -146,13 +146,14 @@ class Scan:
 def check_checkpoints(what: str, given: Any, steps: Any = None) -> Slots | None:
     """The number of states that reverse mode saves, or the schedule; None if it keeps what it needs of each step.
 
-    The loop takes no more than so many steps, if that is known.
+    The loop takes no more than so many steps, if that is known: then no more states than these are saved.
     """
     name = f"{what}: checkpoints"
     if given is None:
         return None
     if not isinstance(given, Binomial):
-        return common.as_count(name, given, ", a schedule, or None")
+        count = common.as_count(name, given, ", a schedule, or None")
+        return min(count, max(steps, 1)) if isinstance(steps, int) else count
     for f in fields(given):
         least = given.fewest if f.name == given.swept else 1
         common.as_count(f"{name}: {f.name}", getattr(given, f.name), least=least)
