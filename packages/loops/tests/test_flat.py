@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, jvp, make_jaxpr, value_and_grad, vmap
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
 from fiveloop.loops.primitives.replay import replay_p
+from fiveloop.loops.schedules import Periodic
 from fiveloop.state import new_ref
 
 SIZE = 2_000
@@ -204,3 +206,27 @@ def test_explain_says_what_became_one_loop() -> None:
     assert backward.decision("flatten") == forward.decision("flatten")
     reason = backward.decision("replay").reason
     assert "; 444 steps are reversed together, by 36 bytes kept of each" in reason
+
+
+def test_explain_says_why_loops_stay_apart() -> None:
+    forward = explain(grad(lambda x: fnp.sum(heap(x, P))), X[:20]).loops[0]
+    decision = forward.decision("flatten")
+    assert not decision.done
+    assert re.fullmatch(
+        r"it and the loops of `body` are not one in the derivative, which saves \d+ bytes of each step of `push`: one "
+        r"loop pays above \d+ bytes, 1024 and 16 times what a turn computes",
+        decision.reason,
+    )
+
+
+def test_explain_says_that_a_schedule_for_few_steps_keeps_loops_apart() -> None:
+    def pushed(x: Any) -> Any:
+        tree = new_ref(x)
+        body = lambda i, _: rise(tree, i, P)
+        for_loop(20, body, (), checkpoints=Periodic(5, tape=4))
+        return fnp.sum(tree[...])
+
+    outer = next(loop for loop in explain(grad(pushed), X).loops if loop.call == "for_loop")
+    decision = outer.decision("flatten")
+    assert not decision.done
+    assert "Periodic(slots=5, tape=4) is for at most 20 steps" in decision.reason

@@ -29,21 +29,26 @@ from fiveloop.state import AbstractRef, primitives
 LOOPS = (for_p, while_p)
 
 
-def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn | None:
-    """A call of one loop in the place of a loop over loops, if these have to keep large Refs; None if it does not pay.
+def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn:
+    """A call of one loop in the place of a loop over loops, if these have to keep large Refs.
 
-    `kept` is how many bytes the derivative would keep of each step of the outer loop.
+    Where that does not pay, it is the loop as it is, whose record says why. `kept` is how many bytes the derivative
+    would keep of each step of the outer loop.
     """
     if ir.acts(eqn) or not holds_loop(eqn.params.body):
-        return None
+        return eqn
 
-    def made() -> Jaxpr | None:
+    def made() -> Jaxpr | Record:
         flow = _Flow(eqn, kept)
-        return flow.jaxpr() if flow.pays() else None
+        obstacle = flow.obstacle()
+        return flow.jaxpr() if obstacle is None else flow.record(False, obstacle)
 
     key = ("flat", replace(eqn.params, body=_NO_BODY), kept, *[a.aval for a in eqn.invars])
-    jaxpr: Jaxpr | None = eqn.params.body.remember(key, made)
-    return _call(jaxpr, eqn) if jaxpr is not None else None
+    found: Jaxpr | Record = eqn.params.body.remember(key, made)
+    if isinstance(found, Jaxpr):
+        return _call(found, eqn)
+    unchanged = found == eqn.params.record
+    return eqn if unchanged else eqn.replace(params=replace(eqn.params, record=found))
 
 
 _NO_BODY = Jaxpr((), (), ())
@@ -121,14 +126,30 @@ class _Flow:
         self.blocks.remove(self.end)
         self._share_refs()
 
-    def pays(self) -> bool:
-        """Whether inner loops keep Refs, and these are far larger than all that the blocks compute."""
+    def obstacle(self) -> str | None:
+        """Why one loop does not pay: it does if inner loops keep Refs far larger than all that the blocks compute."""
         made = prims.bytes_of(v.aval for block in self.blocks for v in block.made)
         least = slots.SMALL + slots.LEAST_SHARE * made
         room = prims.bytes_of(v.aval for v in self.untaped)
+        inner, outer = self._inner(), self.eqn.params.body.name
         # The one loop takes more steps than a schedule for so many at most may be for.
-        is_bounded = isinstance(self.slots, Binomial) and self.slots.most is not None
-        return not is_bounded and ir.is_more(self.kept, least) and ir.is_more(room, least)
+        if isinstance(self.slots, Binomial) and self.slots.most is not None:
+            return (
+                f"it and the loops of {inner} are not one in the derivative: {self.slots} is for at most "
+                f"{self.slots.most} steps, and one loop would take the steps of all"
+            )
+        few = self.kept if not ir.is_more(self.kept, least) else room
+        if ir.is_more(few, least):
+            return None
+        what = (
+            f"saves {few} bytes of each step of `{outer}`"
+            if few is self.kept
+            else f"changes {few} bytes of Refs"
+        )
+        return (
+            f"it and the loops of {inner} are not one in the derivative, which {what}: one loop pays above {least} "
+            f"bytes, {slots.SMALL} and {slots.LEAST_SHARE} times what a turn computes"
+        )
 
     def jaxpr(self) -> Jaxpr:
         """The one loop, with what is before and after it: `[*operands] -> [*results]`."""
@@ -193,7 +214,11 @@ class _Flow:
             trace.stage_closed(turn, avals, p.body.name, hints),
             num,
             slots=self.slots,
-            record=self._record(),
+            record=self.record(
+                True,
+                f"it and the loops of {self._inner()} in its steps are one in the derivative, which keeps a few values "
+                f"of each turn, and not {self.kept} bytes of each step of `{p.body.name}`",
+            ),
         )
 
     def _number(self, block: _Block, choice: Value) -> Value:
@@ -207,17 +232,15 @@ class _Flow:
             found = prims.select(prims.equal(prims.convert(choice, INDEX.dtype), k), number, found)
         return found
 
-    def _record(self) -> Record:
-        """What is told of the one loop."""
+    def _inner(self) -> str:
+        return ", ".join(f"`{name}`" for name in dict.fromkeys(self.names))
+
+    def record(self, done: bool, reason: str) -> Record:
+        """The record of the loop, with the reason for which it and those within are one, or are not."""
         record: Record = self.eqn.params.record
-        if not record.tells:
+        if not record.tells or not self.untaped:
             return record
-        inner = ", ".join(f"`{name}`" for name in dict.fromkeys(self.names))
-        text = (
-            f"it and the loops of {inner} in its steps are one in the derivative, which keeps a few values of each "
-            f"turn, and not {self.kept} bytes of each step of `{self.eqn.params.body.name}`"
-        )
-        return record.with_decisions([Decision("flatten", "", True, text, self.eqn.source)])
+        return record.with_decisions([Decision("flatten", "", done, reason, self.eqn.source)])
 
     def _new_block(self) -> _Block:
         self.blocks.append(_Block())

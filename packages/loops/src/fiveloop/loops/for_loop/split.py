@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
-from fiveloop.core.closed_call import call_split
+from fiveloop.core.closed_call import call_split, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import flat
 from fiveloop.loops.analysis import accesses, early_end, integers
@@ -53,9 +53,12 @@ def for_split(
     if isinstance(verdict, rules.Slots) and eqn.params.slots is None:
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
     here = _planned(plan, unknown, inst, eqn)
-    call = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))
-    if call is not None:
-        return call_split(plan, unknown, inst, call)
+    flattened = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))
+    if flattened.primitive is closed_call_p:
+        return call_split(plan, unknown, inst, flattened)
+    if flattened is not eqn:  # its record says more
+        eqn = flattened
+        here = _planned(plan, unknown, inst, eqn)
     if eqn.params.slots is not None:
         return here.split_again(tuple(unknown), inst)
     snapshots = with_snapshots(eqn, unknown, inst)

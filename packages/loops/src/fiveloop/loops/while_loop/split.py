@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
-from fiveloop.core.closed_call import call_split
+from fiveloop.core.closed_call import call_split, closed_call_p
 from fiveloop.core.dataclass import replace
 from fiveloop.loops import flat
 from fiveloop.loops.primitives.replay import ReplayParams
@@ -44,9 +44,11 @@ def while_split(
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     cut, cond = found
     kept = prims.bytes_of(v.aval for v in cut.residuals)
-    call = None if p.kept else flat.flat_call(eqn, kept)
-    if call is not None:
-        return call_split(plan, unknown, inst, call)
+    if not p.kept:
+        eqn = flat.flat_call(eqn, kept)
+        if eqn.primitive is closed_call_p:
+            return call_split(plan, unknown, inst, eqn)
+        p = eqn.params
     known = [not u for u in cut.unknown_in]
     carry = parts(p, known)[1]
     if any(keep and not k for keep, k in zip(p.kept, known[p.num_consts :], strict=False)):
