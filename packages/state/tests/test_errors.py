@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
-from fiveloop.state import addupdate, freeze, get, new_ref, run_state, swap
+from fiveloop.state import Ref, addupdate, freeze, get, new_ref, run_state, swap
 from fiveloop.testing.core.misuse import assert_misuse, assert_within, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
@@ -438,3 +439,35 @@ def test_a_barrier_names_its_argument() -> None:
         TypeError,
         "optimization_barrier: expected `operand` to be an array, got Ref{f32[4]}; read a Ref first: `ref[...]`",
     )
+
+
+def test_the_type_of_refs_is_not_called() -> None:
+    message = (
+        "Ref: expected a type's use, in an annotation or in `isinstance`, got a call; make a Ref with `new_ref(x)` or "
+        "`empty_ref(shape, dtype)`"
+    )
+    assert_misuse(lambda: Ref(X), TypeError, message)
+    assert_misuse(lambda: Ref(), TypeError, message)
+
+
+MIXED = {1: X, "a": X}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: new_ref([X, MIXED]),
+            "new_ref: init[1]: expected dict keys that can be put in order",
+        ),
+        (lambda: freeze([MIXED]), "freeze: ref[0]: expected dict keys that can be put in order"),
+        (
+            lambda: new_ref([X, "s"]),
+            "new_ref: init[1] must be an array or a scalar, got 's' of type str",
+        ),
+    ],
+    ids=["new_ref", "freeze", "text"],
+)
+def test_a_part_of_a_tree_is_named(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        call()

@@ -63,21 +63,37 @@ def _flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeD
 
 def _unordered_keys(tree: Any, is_leaf: IsLeaf | None, error: Exception) -> Exception:
     """The error of a dict whose keys cannot be put in order."""
+    found = unordered(tree, is_leaf)
+    if found is None:
+        return error
+    path, keys = found
+    return TypeError(
+        f"a tree{keystr(path)}: expected dict keys that can be put in order, got {keys}; {error.__cause__}"
+    )
+
+
+def unordered(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[KeyPath, str] | None:
+    """Where a tree first has a dict whose keys cannot be put in order, and these keys; None if it has none.
+
+    >>> unordered([{"a": 1}, {1: 2, "b": 3}])
+    ((SequenceKey(idx=1),), "1, 'b'")
+    """
+
+    def is_end(x: Any) -> bool:
+        return _is_unordered(x) or (is_leaf is not None and is_leaf(x))
+
+    for path, x in tree_flatten_with_path(tree, is_end)[0]:
+        if _is_unordered(x):
+            return path, ", ".join(map(repr, x)) if isinstance(x, dict) else "others"
+    return None
+
+
+def _is_unordered(x: Any) -> bool:
     try:
-        inner, _ = TREE.flatten(
-            tree, lambda x: x is not tree or (is_leaf is not None and is_leaf(x))
-        )
-    except ValueError:
-        found = ", ".join(map(repr, tree)) if isinstance(tree, dict) else "others"
-        return TypeError(
-            f"a tree: expected dict keys that can be put in order, got {found}; {error.__cause__}"
-        )
-    for child in inner:
-        try:
-            TREE.flatten(child, is_leaf)
-        except ValueError:
-            return _unordered_keys(child, is_leaf, error)
-    return error
+        TREE.flatten(x, lambda y: y is not x)
+    except ValueError as error:
+        return isinstance(error.__cause__, TypeError)
+    return False
 
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:

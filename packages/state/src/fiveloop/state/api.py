@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
@@ -57,7 +56,8 @@ def new_ref(init: Any, *, differentiable: bool = True) -> Any:
         raise TypeError(
             f"new_ref: differentiable must be a bool, got {differentiable!r}{at_source(trace.current_source())}"
         )
-    return pytree.tree_map(partial(_new_ref, differentiable), init)
+    values, tree = flatten.flatten_values(init, "new_ref: init")
+    return tree.unflatten([_new_ref(differentiable, x) for x in values])
 
 
 def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
@@ -75,13 +75,12 @@ def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
     )
 
 
-def _new_ref(differentiable: bool, init: Any) -> Value:
-    if isinstance(init, Ref):
+def _new_ref(differentiable: bool, x: Value) -> Value:
+    if isinstance(x, Ref):
         raise TypeError(
-            f"new_ref: init must be an array, got a Ref of type {init.aval}; to copy a Ref, read it: "
+            f"new_ref: init must be an array, got a Ref of type {x.aval}; to copy a Ref, read it: "
             f"new_ref(ref[...]){at_source(trace.current_source())}"
         )
-    x = arrays.as_value(init, "new_ref: init")
     params = primitives.NewRefParams(differentiable=differentiable)
     return trace.bind1(
         primitives.new_ref_p, x if differentiable else stop_gradient(x), params=params
@@ -106,7 +105,8 @@ def freeze(ref: Any) -> Any:
     >>> freeze(r)
     Array([0., 3.], dtype=float64)
     """
-    return pytree.tree_map(_freeze, ref)
+    refs, tree = flatten.flatten_located(ref, what="freeze: ref")
+    return tree.unflatten([_freeze(x) for x in refs])
 
 
 def _freeze(ref: Any) -> Value:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from fiveloop.core import errors, trace
 
 
+def not_made() -> TypeError:
+    """`Ref` was called."""
+    return TypeError(
+        "Ref: expected a type's use, in an annotation or in `isinstance`, got a call; make a Ref with `new_ref(x)` or "
+        f"`empty_ref(shape, dtype)`{errors.at_source(trace.current_source())}"
+    )
+
+
 def not_differentiated(what: str) -> TypeError:
     """A differentiated value went into a Ref that is constant under the derivative."""
     return TypeError(

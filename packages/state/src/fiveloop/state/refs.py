@@ -85,6 +85,9 @@ class Ref(arrays.Fixed, metaclass=_RefType):
 
     __slots__ = ()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise errors.not_made()
+
     def get(self, idx: Any = ...) -> Value:
         """What it holds: `ref[idx]`."""
         return ACCESS["get"](self, idx)  # type: ignore[no-any-return]

@@ -53,30 +53,32 @@ def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]
 
     `what` is what the tree is called, or how each leaf is.
     """
-    leaves, treedef = flatten_located(tree, what=what if isinstance(what, str) else A_TREE)
+    leaves, treedef = flatten_located(tree, what=what)
     try:
         return [arrays.as_value(x) for x in leaves], treedef
     except (TypeError, OverflowError):
         pass
-    name = (lambda path: f"{what}{pytree.keystr(path)}") if isinstance(what, str) else what
     return [
-        arrays.as_value(x, name(path)) for path, x in pytree.tree_flatten_with_path(tree)[0]
+        arrays.as_value(x, named(what, path)) for path, x in pytree.tree_flatten_with_path(tree)[0]
     ], treedef
 
 
-A_TREE = "a tree"
-"""What a tree without a name is called in messages."""
+def named(what: str | Naming, path: KeyPath) -> str:
+    """What the part of a tree at a path is called, if the tree is called `what`."""
+    return f"{what}{pytree.keystr(path)}" if isinstance(what, str) else what(path)
 
 
 def flatten_located(
-    tree: Any, is_leaf: IsLeaf | None = None, what: str = A_TREE
+    tree: Any, is_leaf: IsLeaf | None = None, what: str | Naming = "a tree"
 ) -> tuple[list[Any], TreeDef]:
-    """`tree_flatten`; what it says of dict keys without an order names the tree, and ends with the user's line."""
+    """`tree_flatten`; what it says of dict keys without an order names the dict, and ends with the user's line."""
     try:
         return pytree.tree_flatten(tree, is_leaf)
     except TypeError as error:
-        if what != A_TREE and len(error.args) == 1:
-            error.args = (str(error.args[0]).replace(f"{A_TREE}:", f"{what}:", 1),)
+        found = pytree.unordered(tree, is_leaf)
+        if found is not None:
+            _, expected, rest = str(error).partition(": expected dict keys")
+            error.args = (f"{named(what, found[0])}{expected}{rest}",)
         trace.locate(error)
         raise
 
@@ -335,7 +337,8 @@ def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
 
 def check_places(tree: Any, naming: Naming) -> list[Value]:
     """The mutable values in a tree. ValueError if one is in two places, unless as views that lie apart."""
-    mutable = [x for x in pytree.tree_leaves(tree) if isinstance(x, Value) and x.aval.accumulates]
+    leaves, _ = flatten_located(tree, what=naming)
+    mutable = [x for x in leaves if isinstance(x, Value) and x.aval.accumulates]
     if mutable:
         check_mutable(tree, flatten_values(tree, naming)[0], naming)
     return mutable

@@ -154,7 +154,7 @@ class JitFunction(Retargetable, Generic[P, R]):
     def _tell(self, error: Exception, args: Any, kwargs: Any) -> None:
         if not isinstance(error, RuntimeError):
             self._static_key(args, kwargs)
-            flatten.flatten_located(self._static.others(args, kwargs))
+            flatten.flatten_located(self._static.others(args, kwargs), what=self._naming(args))
         if tells_donated(error):
             given_away = self._donated.of(args, kwargs)
             refuse_donated(self._static.others(args, kwargs), given_away, self._naming(args))

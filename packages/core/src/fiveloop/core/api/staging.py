@@ -56,8 +56,8 @@ def stage_user(
     fun: Callable[..., Any], args: Any, kwargs: Any, *, returns_refs: bool = False
 ) -> tuple[Staged, flat_function.FlatFunction]:
     """A user's function traced on the types of its arguments."""
-    tree = flatten.flatten_located((args, kwargs), is_spec)[1]
     name = flatten.argument_naming("tracing", fun)
+    tree = flatten.flatten_located((args, kwargs), is_spec, name)[1]
     pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
     flat = flat_function.FlatFunction(fun, tree, returns_refs=returns_refs)
     return stage(
