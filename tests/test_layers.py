@@ -50,7 +50,7 @@ LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("tracing",),
     ("for_loop", "while_loop", "cond", "replay", "flat", "scan", "accumulate", "associative"),
-    ("leaf", "machine", "plan"),
+    ("after", "leaf", "machine", "plan"),
     ("explain",),
 )
 

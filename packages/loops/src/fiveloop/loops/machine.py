@@ -17,8 +17,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
 from fiveloop.core.backend import lazy
-from fiveloop.loops import leaf
-from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.loops import after, leaf
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
@@ -107,12 +106,19 @@ class _WayBack:
         self, p: ReplayParams, n: Value, consts: Sequence[Value], states: Sequence[Value]
     ) -> None:
         self.p, self.n, self.consts, self.states = p, n, consts, states
-        # The forward states are dropped after a step back: what it writes there is of no use.
-        ends = p.backward.invars[-len(states) :]
-        self.back = p.backward.remember("back alone", lambda: needed_body(p.backward, ends))
+        self.back = after.back_alone(p)
         self.leaf = leaf.leaf_of(p)
         self.tape = 1 if self.leaf is None else self.leaf.steps
         self.names = p.parts(p.names)[1]
+        self.after = after.after_of(p)
+        avals = p.parts(p.backward.in_avals[1:])[1]
+        self.held = [api.empty_ref(avals[k].shape, avals[k].dtype) for k in self.places]
+        _named(self.held, [f"{self.names[k]} after the step" for k in self.places])
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Which forward states the way back of a step is given as they are after it."""
+        return () if self.after is None else self.after.places
 
     def run(self, forward: Sequence[Value], cache: Sequence[Value]) -> None:
         """All steps, from the states at the beginning or from some that are saved already."""
@@ -149,15 +155,30 @@ class _WayBack:
         def place(k: Value) -> Value:
             return k if first is None else first + k
 
-        def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        def back(carry: tuple[Any, ...], step: Callable[[Value, Any], None]) -> tuple[Any, ...]:
             left, *problem = carry
             refs = [api.new_ref(x) for x in saved.states(problem[0])]
             advance = lambda start, stop: self.advance(refs, place(start), place(stop))
             problem = saved.descend(left, problem, refs, advance)
-            self.step_back(place(left), refs)
+            # These are the states after the step that is reversed next; the step back may change them.
+            begun = [refs[k][...] for k in self.places]
+            step(place(left), refs)
+            for held, x in zip(self.held, begun, strict=True):
+                held[...] = x
             return (left - 1, *saved.popped(left - 1, problem))
 
-        _loop(lambda carry: carry[0] > 0, turn, (tapes, *saved.begin(tapes)))
+        def last(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            return back(carry, self.step_back)
+
+        def turn(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            return back(carry, self.step_back if self.after is None else self.step_from_after)
+
+        carry = (tapes, *saved.begin(tapes))
+        if self.after is not None:
+            # No turn before has had the states after the last step.
+            is_last = lambda carry: (carry[0] > 0) & (place(carry[0]) == self.n)
+            carry = _loop(is_last, last, carry)
+        _loop(lambda carry: carry[0] > 0, turn, carry)
 
     def advance(self, refs: Sequence[Value], start: Value, stop: Value) -> None:
         """Go forward from one tape to another."""
@@ -173,6 +194,13 @@ class _WayBack:
         else:
             first, stop = self.tape * (left - 1), prims.minimum(self.tape * left, self.n)
             self.leaf.reverse(first, stop, ahead, self.states, _for_each)
+
+    def step_from_after(self, left: Value, refs: Sequence[Value]) -> None:
+        """Reverse the last of the steps that are left, from the states before it and those after it."""
+        assert self.after is not None, "unreachable: it is used only with these"
+        ends = [x[...] for x in self.held]
+        operands = [*self.consts, *refs, *self.states, *ends]
+        transforms.eval_jaxpr(self.after.body, [left - 1, *operands])
 
 
 class _Saved:
@@ -428,7 +456,7 @@ def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     """What is told of the states that are saved."""
     if isinstance(p.slots, binomial.Binomial):
         return (
-            f"states of {_bytes_of_state(p)} bytes are saved by {p.slots}; each step runs once more for its way back"
+            f"states of {_bytes_of_state(p)} bytes are saved by {p.slots}; {_made_for_its_way_back(p)}"
             f"{_times_in_all(p, replay)}"
         )
     slots = p.num_slots
@@ -437,8 +465,15 @@ def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     return (
         f"{slots} states of {_bytes_of_state(p)} bytes are saved at a time, {where}and the others computed "
         f"again by the binomial schedule: no step runs more than once again if there are at most {most[0]}, twice "
-        f"for {most[1]}, three times for {most[2]}, and each once more for its way back{_times_in_all(p, replay)}"
+        f"for {most[1]}, three times for {most[2]}, and {_made_for_its_way_back(p)}{_times_in_all(p, replay)}"
     )
+
+
+def _made_for_its_way_back(p: ReplayParams) -> str:
+    """Which steps run once more to be reversed."""
+    if after.after_of(p) is None:
+        return "each step runs once more for its way back"
+    return "the last step runs once more for its way back; the others are reversed with the states after them"
 
 
 def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:

@@ -1,0 +1,77 @@
+"""Ways back over a step that need not run it forward again, because they are given the states after it.
+
+The way back over `tanh(W @ x)` needs `x` and the result. The result is the state after the step, and the way
+back over the next step has just begun with it.
+"""
+
+from __future__ import annotations
+
+from fiveloop.core import Jaxpr, ir, prims, transforms
+from fiveloop.core.dataclass import dataclass
+from fiveloop.core.ir.indexer import whole_indexer
+from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.loops.leaf import leaf_of
+from fiveloop.loops.primitives.replay import ReplayParams
+from fiveloop.loops.replay.dce import touched
+from fiveloop.state import primitives
+
+LEAST_SAVED = 64
+"""How many operations the states after a step have to save; and no fewer than bytes are copied in each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A step's way back with the states after it: those of the forward states with numbers in `places`.
+
+    body : [k, *consts, *forward states, *backward states, *values of states after it]  -> []
+    """
+
+    body: Jaxpr
+    places: tuple[int, ...]
+
+
+def back_alone(p: ReplayParams) -> Jaxpr:
+    """The way back of a step, from the states before it; what it writes to these is of no use."""
+    ends = p.backward.invars[len(p.forward.invars) :]
+    return p.backward.remember("back alone", lambda: needed_body(p.backward, ends))
+
+
+def after_of(p: ReplayParams) -> After | None:
+    """The way back of a step with the states after it; None if that saves no work, or if steps are taped."""
+    if leaf_of(p) is not None:
+        return None
+    key = ("after", p.forward, p.num_consts)
+    return p.backward.remember(key, lambda: _after(p, back_alone(p)))
+
+
+def _after(p: ReplayParams, back: Jaxpr) -> After | None:
+    if any(not isinstance(e, ir.PositionalEffect) for e in (*p.forward.effects, *back.effects)):
+        # Each step is announced to be made once more for its way back: one may see it.
+        return None
+    _, states, ends = p.parts(back.invars[1:])
+    writes = {k: w for k, ref in enumerate(states) if (w := _write(back, ref)) is not None}
+    values = {k: ir.Var(states[k].aval.inner, states[k].hint) for k in writes}  # type: ignore[attr-defined]  # states are Refs
+    names = {w.invars[1]: values[k] for k, w in writes.items()}
+    eqns = [ir.rename(eqn, names) for eqn in back.eqns if eqn not in writes.values()]  # type: ignore[arg-type]  # these are variables
+    invars = [*back.invars, *values.values()]
+    body = needed_body(back.replace(invars=invars, eqns=eqns), ends)
+    used = touched(body)
+    kept = {k: v for k, v in values.items() if v in used}
+    saved = transforms.body_work(back) - transforms.body_work(body)
+    copied = sum(prims.bytes_of([v.aval]) for v in kept.values())
+    if not kept or saved < max(copied, LEAST_SAVED):
+        return None
+    return After(body.replace(invars=[*back.invars, *kept.values()]), tuple(kept))
+
+
+def _write(body: Jaxpr, ref: ir.Var) -> ir.Eqn | None:
+    """The equation that replaces all of a state by a value that the body makes; None if it is not the last use."""
+    uses = ir.users(body).get(ref, ())
+    changing = [eqn for eqn in uses if ref in ir.changed_refs(eqn)]
+    if len(changing) != 1 or changing[0] is not uses[-1]:
+        return None
+    (write,) = changing
+    if write.primitive is not primitives.swap_p or write.outvars:
+        return None
+    is_whole = write.params.indexer == whole_indexer(ref.aval.shape)
+    return write if is_whole and write.invars[1] in ir.makers(body) else None
