@@ -50,6 +50,17 @@ def test_arguments_results_and_numbers_take_nothing() -> None:
     assert timeline(make_jaxpr(lambda x: x)(X)).at_peak == ()
 
 
+def test_a_contraction_may_run_before_another_of_its_operand_is_ready() -> None:
+    def products(x: Any) -> Any:
+        a = x @ x
+        wide = fnp.concatenate([a, fnp.sin(a), a], axis=1)
+        return fnp.tensordot(wide, a, axes=(0, 0))[0], (a @ x)[0]
+
+    line = timeline(make_jaxpr(products)(X))
+    place = [e.primitive.name for e in line.eqns].index("concatenate")
+    assert line.bytes[place] == 6 * WHOLE
+
+
 def test_a_loop_needs_its_carry_and_one_step() -> None:
     def steps(x: Any) -> Any:
         return scan(lambda h, _: ((h @ x) @ x, None), x @ x, length=100)[0].sum()

@@ -303,11 +303,14 @@ class _Layout:
         """The buffers from their first equation to their last."""
         last = self.last_uses()
         owner = self.owners(last)
+        begins = self.contractions_begin()
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         for place, op in enumerate(self.ops):
             for position, v in enumerate(op.outs if not op.fused else ()):
                 root = _root(owner, v)
-                *_, start, end = spans.get(root, (op.eqn, position, place, place))
+                *_, start, end = spans.get(
+                    root, (op.eqn, position, begins.get(place, place), place)
+                )
                 spans[root] = op.eqn, position, start, max(end, last[v])
         args = {_root(owner, v) for v in range(self.num_given)}
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
@@ -322,6 +325,23 @@ class _Layout:
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
         eqns = tuple(op.eqn for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, tuple(self.begins))
+
+    def contractions_begin(self) -> dict[int, int]:
+        """The places of contractions, with those where they may run as well.
+
+        The compiler runs those that share an operand in any order, so the result of each may be there before the others
+        have their operands. What is given, such as a cotangent, is there where it is first used.
+        """
+        there: dict[int, int] = {}
+        first: dict[int, int] = {}
+        begins: dict[int, int] = {}
+        for place, op in enumerate(self.ops):
+            ready = max([there.setdefault(x, place - 1) for x in op.ins], default=place)
+            there.update(dict.fromkeys(op.outs, ready if op.view else place))
+            if op.eqn.primitive is prims.dot_general_p and not op.light:
+                shared = [first.setdefault(x, ready) for x in op.ins if x >= 0]
+                begins[place] = min([p for p in shared if p > ready], default=place)
+        return begins
 
     def last_uses(self) -> list[int]:
         """The place of the last equation that reads each value; what is fused is read where its result is."""
