@@ -199,7 +199,7 @@ CASES: dict[str, Case] = {
     "contents that are no array": (
         lambda: new_ref(["s"]),
         TypeError,
-        "new_ref: init must be an array or a scalar, got 's' of type str",
+        "new_ref: init[0] must be an array or a scalar, got 's' of type str",
     ),
     "a Ref of a Ref": (
         lambda: new_ref(new_ref(X)),
