@@ -95,9 +95,9 @@ def for_loop(
 
     `refs` has the structure of `init_state`, with a Ref for each array; a Ref in `init_state` is passed to the body
     and returned as it is. The body reads Refs (`ref[i]`), writes them (`ref[i] = x`), accumulates into them
-    (`ref[i] += x`), and returns None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are compiled into
-    one iteration of the loop: all of them if True or 0; with "auto", two or four if a step computes only a few
-    numbers, from those of the step before, and otherwise one. The cost of reading or writing an element does not
+    (`ref[i] += x`), and returns None. `i` is an int32 scalar; with `reverse` it counts down. `unroll` steps are
+    compiled into one iteration of the loop: all of them if True or 0; with "auto", two or four if a step computes only
+    a few numbers, from those of the step before, and otherwise one. The cost of reading or writing an element does not
     depend on the size of the array, in the loop and in all its derivatives.
 
     `nsteps` may be traced. Then the loop is a `while_loop`, which makes no steps if `nsteps` is negative, and
