@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.ir.indexer import At, Span, whole_indexer
+from fiveloop.core.ir.indexer import At, Span
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, early_end, integers
 from fiveloop.loops.primitives.for_loop import ForParams, for_p
@@ -163,9 +163,8 @@ def _write(
             total,
             rules.new_eqn(primitives.swap_p, [ref, new, *index], params, (), eqn.source),
         ]
-    whole = primitives.SwapParams(whole_indexer(chain.aval.shape), returns_old=False)
     handed = zip(refs, [new, *values], strict=False)
-    return [*eqns, *[rules.new_eqn(primitives.swap_p, [r, x], whole, ()) for r, x in handed]]
+    return [*eqns, *[accesses.write_whole(r, x) for r, x in handed]]
 
 
 MOST_STEPS = 4

@@ -135,49 +135,40 @@ def _while_bounds(
         return flatten.call_user(*_BODY, body_fun, i, val)  # type: ignore[no-any-return]  # checked by the step
 
     refs = common.carried_refs("fori_loop: the carry", init_val)
-    if refs is None:
-        return _counting(low, high, body, init_val, bar, saved)
-    given = refs.step(body, 1)
-
-    @wraps(body_fun)
-    def step(i: Value, val: Any) -> Any:
-        return refs.kept(given(i, val), body_fun)
-
-    out: T = refs.whole(_counting(low, high, step, refs.values, bar, saved))
-    return out
-
-
-def _counting(
-    low: Value,
-    high: Value,
-    body: Callable[[Value, T], T],
-    init_val: T,
-    bar: Progress | None,
-    saved: Slots | None,
-) -> T:
-    """The same, of a value without Refs."""
-    flatten.flatten_values(init_val, "fori_loop: init_val")
+    run, first = (body, init_val) if refs is None else (_on_refs(refs, body), refs.values)
+    flatten.flatten_values(first, "fori_loop: init_val")
     # For the bar alone, which counts in int32.
     steps = prims.convert(high - low, np.int32)
 
     def more(carry: tuple[Any, T]) -> Any:
         return carry[0] < high
 
-    @wraps(body)
+    @wraps(body_fun)
     def step(carry: tuple[Any, T]) -> tuple[Any, T]:
         i, val = carry
         mark(bar, steps)
-        out = body(i, val)
-        check_carry("fori_loop", body, val, out)
+        out = run(i, val)
+        check_carry("fori_loop", run, val, out)
         return i + 1, out
 
     written = Written("fori_loop", _counted_names, ADVICE)
     out: tuple[Any, T] = while_of(
-        more, step, (low, init_val), None, written, Limits(slots=saved, counted=True)
+        more, step, (low, first), None, written, Limits(slots=saved, counted=True)
     )
     # As the loop whose bounds are known gives them.
     final: T = pytree.tree_map(common.strong, out[1])
-    return final
+    return final if refs is None else refs.whole(final)
+
+
+def _on_refs(refs: common.CarriedRefs, body: Callable[[Value, Any], Any]) -> Callable[..., Any]:
+    """A step on the values of a carry that holds Refs."""
+    given = refs.step(body, 1)
+
+    @wraps(body)
+    def step(i: Value, val: Any) -> Any:
+        return refs.kept(given(i, val), body)
+
+    return step
 
 
 ADVICE = "give bounds that are Python numbers"
