@@ -166,11 +166,15 @@ class Runner:
 
         A round stands for its least time: other work on the machine only adds to one.
         """
+        self.samples = {c.name: [] for c in active}
+        if not case.timed:
+            for name, b in built.items():
+                rows[name].run = summarise([b.run])
+            return
         once = sum(max(b.run, self.settings.round_seconds) for b in built.values())
         rounds = min(
             self.settings.rounds, max(3, int(case.seconds * self.settings.pace / max(once, 1e-9)))
         )
-        self.samples = {c.name: [] for c in active}
         least = {c.name: built[c.name].run for c in active}
         for process in range(case.processes):
             if process:

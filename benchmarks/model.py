@@ -140,9 +140,10 @@ class Case:
 
     `rtol` is relative to the largest magnitude of each array. `sizes` are what the builders get; `steps` are what
     growth is measured against, the sizes themselves if empty. A peer whose runs take longer than `cap` seconds gets no
-    larger sizes; the rounds at one size may take `seconds` in all. Tracing and lowering are timed in rounds where a
-    case is `staged`; with `compiles`, so is compiling. The rounds are run in so many `processes` of each side, one
-    after the other: where a process happens to put its code and data can change the time of a call by some per cent.
+    larger sizes; the rounds at one size may take `seconds` in all, and a case that is not `timed` has none. Tracing and
+    lowering are timed in rounds where a case is `staged`; with `compiles`, so is compiling. The rounds are run in so
+    many `processes` of each side, one after the other: where a process happens to put its code and data can change the
+    time of a call by some per cent.
     """
 
     name: str
@@ -155,6 +156,7 @@ class Case:
     steps: tuple[int, ...] = ()
     cap: float = 1.0
     seconds: float = 15.0
+    timed: bool = True
     staged: bool = True
     compiles: bool = False
     processes: int = 1

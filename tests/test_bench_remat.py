@@ -75,6 +75,23 @@ def test_a_program_within_a_budget_says_how_many_bytes_that_allows() -> None:
     assert (kept(at_most), kept(2 * at_most), kept(None)) == (False, True, None)
 
 
+def test_each_model_is_compiled_within_ten_budgets_at_two_sizes() -> None:
+    cases = [case for case in declared.CASES if not case.timed]
+    assert len(cases) == 2 * len(MODELS)
+    for case in cases:
+        limits = [limit for limit in case.limits if isinstance(limit, AtMost)]
+        assert [limit.contender for limit in limits] == [peer.name for peer in case.peers]
+        assert len(limits) == 10 and {limit.at_most for limit in limits} == {1.05}
+
+
+def test_a_small_program_within_a_budget_computes_what_it_does_without() -> None:
+    plain = fiveloop_models.build("experts", NO_CHECKPOINT, 2, scale="small")
+    within = fiveloop_models.within("experts", 0.0, 2, scale="small")
+    got, want = (tree_leaves(jit(p.fun)(*p.args)) for p in (within, plain))
+    assert all(np.allclose(x, y, rtol=1e-4, atol=1e-6) for x, y in zip(got, want, strict=True))
+    assert within.saving.allowed_bytes is not None and plain.saving.allowed_bytes is None
+
+
 def plans(*costs: tuple[int, int]) -> Saving:
     return Saving(plans=tuple(Plan(*cost) for cost in costs))
 
@@ -95,7 +112,7 @@ def test_our_plans_compute_no_more_again_at_the_bytes_of_each_plan_of_the_peer()
 
 
 def test_plans_are_those_of_budgets_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fiveloop_models, "arguments", lambda model, size: MODELS[model].arguments())
+    monkeypatch.setattr(fiveloop_models, "arguments", lambda model, *_: MODELS[model].arguments())
     program = fiveloop_models.planned("transformer", 3)
     found = sorted(program.saving.plans, key=lambda plan: plan.saved_bytes)
     assert len(found) > 2 and found[-1].flops_again == 0 < found[0].flops_again

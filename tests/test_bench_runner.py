@@ -305,6 +305,14 @@ def test_rounds_are_run_in_several_processes_each_of_which_is_warmed() -> None:
     assert a.run.count == 9
 
 
+def test_where_a_case_is_not_timed_there_are_no_rounds() -> None:
+    pool = Pretend({"a": 1e-3, "b": 2e-3}, {"a": 1.0, "b": 2.0})
+    a, b = Runner(pool, FAST).case(replace(pretend_case("b"), timed=False, staged=False))
+    assert pool.sampled == []
+    assert a.run is not None and b.ratio is None
+    assert b.wrong
+
+
 def test_compiling_is_timed_in_rounds_where_a_case_asks_for_it() -> None:
     pool = Pretend({"a": 0.1, "b": 0.3}, {"a": 1.0, "b": 1.0})
     for compiles in (False, True):

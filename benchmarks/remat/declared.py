@@ -13,7 +13,7 @@ from benchmarks.model import (
     NoMoreAgain,
     RatioLimit,
 )
-from benchmarks.remat.inputs import BUDGETS, NO_CHECKPOINT, POLICIES, depth_of
+from benchmarks.remat.inputs import BUDGETS, NO_CHECKPOINT, POLICIES, TEN_BUDGETS, depth_of
 from benchmarks.remat.models import MODELS
 
 HERE = "benchmarks.remat"
@@ -26,6 +26,7 @@ STAGING = "trace, lower and compile a checkpointed 12-layer scan"
 PLANNING = "plan a jaxpr of 5,000 equations"
 AT_ITS_BYTES = "operations again, at the bytes that torch saves within a budget"
 BOUND = "temporary bytes over the budget"
+TEN = "temporary bytes over each of ten budgets, gradients equal"
 MONOTONE = "a larger budget is not slower"
 EQUATIONS = 5_000
 BESIDE_TORCH = ("transformer", "mixer", "unet")
@@ -79,6 +80,27 @@ def budget_case(model: str) -> Case:
     )
 
 
+def ten_budgets_case(model: str, scale: str) -> Case:
+    """A model without a checkpoint, and within ten budgets: all are compiled, agree, and keep within their budget."""
+    build = f"{HERE}.fiveloop_models"
+    where = {"model": model, "scale": scale}
+    within = tuple(
+        Contender(f"budget {b:.2f}", "fiveloop", f"{build}:within", {**where, "budget": b})
+        for b in TEN_BUDGETS
+    )
+    return Case(
+        name=f"budgets of {model}, {scale}",
+        sizes=(depth_of(model, scale),),
+        ours=Contender(
+            "fiveloop", "fiveloop", f"{build}:build", {**where, "policy": NO_CHECKPOINT}
+        ),
+        peers=within,
+        limits=tuple(AtMost("of_allowed", 1.05, TEN, c.name) for c in within),
+        timed=False,
+        staged=False,
+    )
+
+
 def torch_case(model: str) -> Case:
     """A model within the middle budget, and the plans that each library finds: ours are those that `pareto` lists."""
     options = {"model": model}
@@ -104,6 +126,7 @@ PLANNING_CASE = Case(
 CASES = (
     *(policy_case(model, policy) for model in MODELS for policy in (*POLICIES, NO_CHECKPOINT)),
     *(budget_case(model) for model in MODELS),
+    *(ten_budgets_case(model, scale) for scale in ("small", "full") for model in MODELS),
     *(torch_case(model) for model in BESIDE_TORCH),
     PLANNING_CASE,
 )

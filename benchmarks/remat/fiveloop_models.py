@@ -26,23 +26,25 @@ STEPS = 20
 """How many budgets are tried to find plans."""
 
 
-def build(model: str, policy: str, size: int) -> Program:
+def build(model: str, policy: str, size: int, scale: str = "full") -> Program:
     """The loss and its gradient, each block under a checkpoint."""
     library = LIBRARY
     if policy != NO_CHECKPOINT:
         library = replace(library, block=checkpoint(policy=policy_of(policies, policy)))
-    return program(lambda params, data: MODELS[model].loss(library, params, data), model, size)
+    loss = lambda params, data: MODELS[model].loss(library, params, data)
+    return program(loss, *arguments(model, size, scale))
 
 
-def within(model: str, budget: float, size: int, library: Library = LIBRARY) -> Program:
+def within(
+    model: str, budget: float, size: int, library: Library = LIBRARY, scale: str = "full"
+) -> Program:
     """The loss and its gradient, the whole under a budget."""
     loss = checkpoint(lambda params, data: MODELS[model].loss(library, params, data), budget=budget)
-    return program(loss, model, size)
+    return program(loss, *arguments(model, size, scale))
 
 
-def program(loss: Any, model: str, size: int) -> Program:
+def program(loss: Any, params: Any, data: Any) -> Program:
     """What is timed, the bytes that it saves for the backward pass beside its arguments, and those of its budget."""
-    params, data = arguments(model, size)
 
     def step(params: Any, data: Any) -> dict[str, Any]:
         value, grads = value_and_grad(loss)(params, data)

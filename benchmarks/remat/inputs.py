@@ -16,18 +16,20 @@ POLICIES = (
 )
 BUDGETS = (0.25, 0.5, 0.75)
 """What of the bytes between the least that can and all."""
+TEN_BUDGETS = tuple(k / 9 for k in range(10))
+"""From the least that can to all: those that are compiled and not timed."""
 MIDDLE = 0.5
 
 
-def depth_of(model: str) -> int:
-    """How many layers, steps, blocks or levels the model has at its full size."""
-    return MODELS[model].full[MODELS[model].depth]
+def depth_of(model: str, scale: str = "full") -> int:
+    """How many layers, steps, blocks or levels the model has at a size, "small" or "full"."""
+    return MODELS[model].sizes(scale)[MODELS[model].depth]
 
 
-def arguments(model: str, depth: int) -> tuple[Any, Any]:
-    """Parameters and data of a model that is so deep, and of its full size otherwise."""
+def arguments(model: str, depth: int, scale: str = "full") -> tuple[Any, Any]:
+    """Parameters and data of a model that is so deep, and "small" or "full" otherwise."""
     found = MODELS[model]
-    return found.init(Draw(), {**found.full, found.depth: depth})
+    return found.init(Draw(), {**found.sizes(scale), found.depth: depth})
 
 
 def policy_of(library: Any, name: str) -> Any:

@@ -42,9 +42,13 @@ class Model:
     small: Sizes
     full: Sizes
 
-    def arguments(self, size: str = "small") -> tuple[Tree, Tree]:
-        """Parameters and data of a size, "small" or "full", the same each time."""
-        return self.init(Draw(), {"small": self.small, "full": self.full}[size])
+    def sizes(self, scale: str) -> Sizes:
+        """The sizes that are "small", or "full"."""
+        return {"small": self.small, "full": self.full}[scale]
+
+    def arguments(self, scale: str = "small") -> tuple[Tree, Tree]:
+        """Parameters and data, "small" or "full", the same each time."""
+        return self.init(Draw(), self.sizes(scale))
 
 
 class Draw:
