@@ -4,13 +4,12 @@ from . import passes as _passes
 from . import handlers as _handlers
 from .predicate import rules as _predicate_rules
 from . import core_rules as _core_rules
-from . import pretty as _pretty
 from .io import rules as _io_rules
 from . import extend as _extend
 from fiveloop.core import ds
 from .api import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, set, swap
-from .refs import AbstractRef
 from .checks.api import (
+    ErrorValue,
     all_checks,
     check,
     checked,
@@ -22,14 +21,12 @@ from .checks.api import (
     user_checks,
 )
 from .checks.effect import CheckEffect, DeferredChecks, deferred_checks
-from .checks.error_value import ErrorValue
-from .checks.site import CheckError
+from .checks.record import CheckError
 from .discharge.engine import discharge_state
-from .effects import AccumEffect, ReadEffect, WriteEffect
 from .io.api import callback, debug_callback, debug_print, pure_callback
-from .io.effects import IOEffect, OrderedIOEffect, PureCallEffect
-from .random_state.stream import KeyStream
-from .refs import Ref
+from .io.primitive import IOEffect, OrderedIOEffect, PureCallEffect
+from .random_state import KeyStream
+from .refs import AbstractRef, AccumEffect, ReadEffect, Ref, WriteEffect
 from fiveloop.core.util import show_public_names as _show_public_names
 
 __all__ = [

@@ -6,6 +6,7 @@ from fiveloop.state.discharge.engine import (
     holds_state,
     jaxpr_holds_state,
 )
+from fiveloop.state.predicate.gate import follow
 
 from .core_rules import call_discharge
 from .discharge.table import Cell, DischargeContext, define_discharge, discharge_rules
@@ -18,7 +19,6 @@ from .predicate.engine import (
     eval_predicated,
     predicated,
 )
-from .predicate.follow import follow
 from .predicate.gate import gate
 
 __all__ = [

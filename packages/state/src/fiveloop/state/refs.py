@@ -1,4 +1,4 @@
-"""The classes of Refs: `Ref`, the base of every mutable array, and the concrete one."""
+"""The effects on a Ref, its type, and its classes: `Ref`, the base of every mutable array, and the concrete one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import errors
+
+
+@dataclass(frozen=True)
+class ReadEffect(ir.PositionalEffect):
+    """The Ref at a position is read; an equation that only reads may be dropped, or done again."""
+
+    droppable: ClassVar[bool] = True
+    recomputable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class WriteEffect(ir.PositionalEffect):
+    """The Ref at a position is overwritten."""
+
+    mutates: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class AccumEffect(ir.PositionalEffect):
+    """The Ref at a position is accumulated into; accumulations under the same monoid commute, no others do."""
+
+    monoid: str = "add"
+    mutates: ClassVar[bool] = True
+    each_lane: ClassVar[bool] = True
 
 
 class AbstractRef(ir.Aval):

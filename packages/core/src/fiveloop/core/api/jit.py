@@ -17,36 +17,16 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import ad, arrays, pytree
+from fiveloop.core import ad, arrays, closed_call, pytree, transforms
 from fiveloop.core.api import arguments, flat_function, flatten, stages, staging
-from fiveloop.core.api.arguments import NumpyCall, exact, inexact
-from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over, refuse_donated, spread
-from fiveloop.core.api.stages import Signature
 from fiveloop.core.arrays import Value
-from fiveloop.core.backend.call import (
-    MANY_LEAVES,
-    DictCall,
-    Retargetable,
-    fast_function,
-)
-from fiveloop.core.backend.client import NO_CHOICES, CompileChoices, devices, tells_donated
-from fiveloop.core.closed_call import call_jaxpr
+from fiveloop.core.backend import call as backend_call
+from fiveloop.core.backend import client
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.lower.dispatch import Build, Compiled
-from fiveloop.core.trace.axes import trace_context
+from fiveloop.core.lower import dispatch
+from fiveloop.core.trace import axes, leaks, modes, same_function, tracer
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
-from fiveloop.core.trace.leaks import checks_leaks
-from fiveloop.core.trace.modes import (
-    SPECIAL,
-    chosen_settings,
-    finds_nans,
-    inlines_jit,
-    looking_for_nans,
-)
-from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, StageTrace, stage
-from fiveloop.core.trace.tracer import Tracer, context_uses, current_trace, is_eager
-from fiveloop.core.transforms.eval import eval_jaxpr
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -62,14 +42,14 @@ class Options:
     donated: arguments.Chosen
     inline: bool = False
     keep_unused: bool = False
-    choices: CompileChoices = NO_CHOICES
+    choices: client.CompileChoices = client.NO_CHOICES
 
 
 class _Untyped:
     """Nothing is one: to the type checker, the result of a function without types alone."""
 
 
-class JitFunction(Retargetable, Generic[P, R]):
+class JitFunction(backend_call.Retargetable, Generic[P, R]):
     """A function that is compiled at its first call with arguments of given types.
 
     A call goes at C speed to what serves it best: the C++ path, a dictionary, or, in a mode, a check of it.
@@ -85,16 +65,16 @@ class JitFunction(Retargetable, Generic[P, R]):
         self._options = options
         self._static, self._donated = options.static, options.donated
         if self._donated:
-            SPECIAL.note_donation()
+            modes.SPECIAL.note_donation()
         static = self._static
-        self._entries: dict[Signature, stages.Entry] = {}
-        self._many = DictCall(self._miss_of_arrays, static.nums, static.names)
+        self._entries: dict[stages.Signature, stages.Entry] = {}
+        self._many = backend_call.DictCall(self._miss_of_arrays, static.nums, static.names)
         # Nothing stands between the user and C++, so the boundary is where C++ asks.
         slow, first = guarded(self._call_slowly), guarded(self._first)
-        self._fast = fast_function(self._name, slow, first, static.nums, static.names)
-        self._numpy = NumpyCall(self._name, guarded(self._miss), slow, static)
+        self._fast = backend_call.fast_function(self._name, slow, first, static.nums, static.names)
+        self._numpy = arguments.NumpyCall(self._name, guarded(self._miss), slow, static)
         self._best: Callable[..., Any] = self._fast
-        SPECIAL.listen(self)
+        modes.SPECIAL.listen(self)
 
     if TYPE_CHECKING:
 
@@ -110,11 +90,11 @@ class JitFunction(Retargetable, Generic[P, R]):
     def modes_changed(self) -> None:
         """Take the way that serves calls best, with or without modes."""
         target = self._best
-        if SPECIAL.count:
+        if modes.SPECIAL.count:
             target = guarded(self._in_mode)
         elif not self._entries:
             target = guarded(self._checked)
-        elif self._static or SPECIAL.donates:
+        elif self._static or modes.SPECIAL.donates:
             target = self._telling(target)
         self.retarget(self._parting(target) if self._donated else target)
 
@@ -142,7 +122,7 @@ class JitFunction(Retargetable, Generic[P, R]):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                given, named = self._static.changed(exact, args, kwargs)
+                given, named = self._static.changed(arguments.exact, args, kwargs)
                 return best(*given, **named)
             except (TypeError, ValueError, RuntimeError) as error:
                 guarded(self._tell)(error, args, kwargs)
@@ -155,9 +135,11 @@ class JitFunction(Retargetable, Generic[P, R]):
         if not isinstance(error, RuntimeError):
             self._static_key(args, kwargs)
             flatten.flatten_located(self._static.others(args, kwargs), what=self._naming(args))
-        if tells_donated(error):
+        if client.tells_donated(error):
             given_away = self._donated.of(args, kwargs)
-            refuse_donated(self._static.others(args, kwargs), given_away, self._naming(args))
+            flatten.refuse_donated(
+                self._static.others(args, kwargs), given_away, self._naming(args)
+            )
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -199,22 +181,24 @@ class JitFunction(Retargetable, Generic[P, R]):
         """Forget all programs."""
         self._entries.clear()
         self._fast._clear_cache()
-        self._many = DictCall(self._miss_of_arrays, self._static.nums, self._static.names)
+        self._many = backend_call.DictCall(
+            self._miss_of_arrays, self._static.nums, self._static.names
+        )
         self._numpy.clear()
         self._take(self._fast)
 
     def _in_mode(self, *args: Any, **kwargs: Any) -> Any:
         """The call where bodies run as Python, or where nans are refused."""
-        if inlines_jit():
+        if modes.inlines_jit():
             return self._call_as_python(args, kwargs)
-        if checks_leaks():
+        if leaks.checks_leaks():
             # Leaks are made while tracing: it is traced again.
             again = JitFunction(self._fun, self._options)
             return again._call_slowly(*args, **kwargs)
-        if not finds_nans():
-            slowly = chosen_settings()  # the fast way knows the arguments alone
+        if not modes.finds_nans():
+            slowly = modes.chosen_settings()  # the fast way knows the arguments alone
             return (self._call_slowly if slowly else self._checked)(*args, **kwargs)
-        return looking_for_nans(
+        return modes.looking_for_nans(
             lambda: self._call_slowly(*args, **kwargs), lambda: self._call_as_python(args, kwargs)
         )
 
@@ -228,7 +212,7 @@ class JitFunction(Retargetable, Generic[P, R]):
 
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         result, fast = self._miss_of_arrays(*args, **kwargs)
-        if fast is not None and len(fast.in_shardings) >= MANY_LEAVES:
+        if fast is not None and len(fast.in_shardings) >= backend_call.MANY_LEAVES:
             self._take_for_arrays(guarded(self._many))
             return result, None, True
         return result, fast, False
@@ -253,22 +237,22 @@ class JitFunction(Retargetable, Generic[P, R]):
         return result, None
 
     def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        args, kwargs = self._static.changed(inexact, args, kwargs)
+        args, kwargs = self._static.changed(arguments.inexact, args, kwargs)
         entry, values = self._entry(args, kwargs)
         staged = entry.staged
         operands = [*staged.captured, *values]
-        refuse_closed_over(self._naming(args), staged.captured, values, entry.flat.in_tree)
-        if not is_eager() or any(isinstance(x, Tracer) for x in operands):
+        flatten.refuse_closed_over(self._naming(args), staged.captured, values, entry.flat.in_tree)
+        if not tracer.is_eager() or any(isinstance(x, tracer.Tracer) for x in operands):
             inline = self._options.inline
-            if inline and type(current_trace()) is StageTrace:
-                return entry.flat.unflatten(eval_jaxpr(staged.jaxpr, operands)), None
-            outs = call_jaxpr(staged.jaxpr, operands, self._name, inline)
+            if inline and type(tracer.current_trace()) is StageTrace:
+                return entry.flat.unflatten(transforms.eval_jaxpr(staged.jaxpr, operands)), None
+            outs = closed_call.call_jaxpr(staged.jaxpr, operands, self._name, inline)
             return entry.flat.unflatten(outs), None
         program = entry.program()
         result = entry.flat.unflatten(self._run(program, operands))
         return result, entry.fast(program, len(values))
 
-    def _run(self, program: Compiled, operands: ad.Values) -> list[Value]:
+    def _run(self, program: dispatch.Compiled, operands: ad.Values) -> list[Value]:
         """Run a program, which may call Python, which may call this function; C++ knows no such calls."""
         if not program.executable.calls_host:
             return program.run(operands)
@@ -286,9 +270,11 @@ class JitFunction(Retargetable, Generic[P, R]):
             values: list[Value] = []
             avals = [staging.aval_of(x) for x in leaves]
         else:
-            values, tree = flatten_arguments(dynamic, self._naming(args))
+            values, tree = flatten.flatten_arguments(dynamic, self._naming(args))
             avals = [x.aval for x in values]
-        key = Signature(tree, tuple(avals), self._static_key(args, kwargs), trace_context())
+        key = stages.Signature(
+            tree, tuple(avals), self._static_key(args, kwargs), axes.trace_context()
+        )
         entry = self._entries.get(key)
         if entry is None:
             entry = self._trace(args, kwargs, key)
@@ -296,21 +282,21 @@ class JitFunction(Retargetable, Generic[P, R]):
                 self._entries[key] = entry
         return entry, values
 
-    def _trace(self, args: Any, kwargs: Any, key: Signature) -> stages.Entry:
+    def _trace(self, args: Any, kwargs: Any, key: stages.Signature) -> stages.Entry:
         trace = lambda: self._trace_anew(args, kwargs, key)
-        return traced_once(("jit", key, self._options), [self._fun], trace)
+        return same_function.traced_once(("jit", key, self._options), [self._fun], trace)
 
-    def _trace_anew(self, args: Any, kwargs: Any, key: Signature) -> stages.Entry:
+    def _trace_anew(self, args: Any, kwargs: Any, key: stages.Signature) -> stages.Entry:
         stages.note_miss(self._fun, self._naming(args), key, self._entries)
         tree, avals = key.tree, key.avals
         of_others = self._static.of_others(self._fun, args, kwargs)
         flat = flat_function.FlatFunction(of_others, tree, user_fun=self._fun, returns_refs=True)
-        uses = context_uses()
+        uses = tracer.context_uses()
         staged = stage(flat, avals, self._name, self._fun)
-        uses_context = context_uses() != uses
+        uses_context = tracer.context_uses() != uses
         flat.release()
         donated = self._donated_mask(args, kwargs, staged, tree)
-        build = Build(donated, self._options.keep_unused, self._options.choices)
+        build = dispatch.Build(donated, self._options.keep_unused, self._options.choices)
         return stages.Entry(staged, flat, build, uses_context)
 
     def _donated_mask(self, args: Any, kwargs: Any, staged: Staged, tree: Any) -> tuple[bool, ...]:
@@ -326,7 +312,7 @@ class JitFunction(Retargetable, Generic[P, R]):
             donated for donated, arg in chosen for _ in pytree.tree_leaves(arg, staging.is_spec)
         ]
         num = len(staged.captured)
-        return (*[False] * num, *spread(tree, flags, len(staged.jaxpr.invars) - num, False))
+        return (*[False] * num, *flatten.spread(tree, flags, len(staged.jaxpr.invars) - num, False))
 
     def _naming(self, args: Any) -> flatten.Naming:
         """What the leaves of the arguments that are not static are called."""
@@ -427,14 +413,15 @@ def jit(
         _check_device(of, device)
         donated = arguments.chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
         static = arguments.chosen_arguments("jit", fun, static_argnums, static_argnames)
-        choices = stages.with_options(of, NO_CHOICES, compiler_options)
+        choices = stages.with_options(of, client.NO_CHOICES, compiler_options)
         return JitFunction(fun, Options(static, donated, inline, keep_unused, choices))
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)
 
 
 def _check_device(what: str, device: Any) -> None:
-    if device is not None and device not in devices():
+    if device is not None and device not in client.devices():
         raise ValueError(
-            f"{what}: expected `device` to be one of {devices()}, got {device!r}; leave it out, as there is no other"
+            f"{what}: expected `device` to be one of {client.devices()}, got {device!r}; leave it out, as "
+            f"there is no other"
         )

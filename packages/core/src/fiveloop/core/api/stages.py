@@ -8,24 +8,15 @@ from contextlib import contextmanager
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from fiveloop.core import ad, arrays, errors, ir, pytree
+from fiveloop.core import ad, arrays, errors, ir, pytree, trace
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.flatten import flatten_arguments
 from fiveloop.core.api.staging import ShapeDtype
-from fiveloop.core.backend.call import DictCall, Fast, make_fast
-from fiveloop.core.backend.client import (
-    PLATFORMS,
-    CompileChoices,
-    MemoryStats,
-    hlo_text,
-    refuse_if_forked,
-)
+from fiveloop.core.backend import call as backend_call
+from fiveloop.core.backend import client
 from fiveloop.core.backend.native import Option
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.dispatch import Build, Compiled, compiled, prepared
-from fiveloop.core.trace.boundary import boundary, guarded
-from fiveloop.core.trace.stage import Staged
-from fiveloop.core.trace.tracer import Tracer
 
 R = TypeVar("R")
 
@@ -34,7 +25,7 @@ R = TypeVar("R")
 class Entry:
     """A function traced for one structure and types of its arguments."""
 
-    staged: Staged
+    staged: trace.Staged
     flat: flat_function.FlatFunction
     build: Build
     uses_context: bool = False
@@ -42,25 +33,25 @@ class Entry:
     @property
     def is_self_contained(self) -> bool:
         """Whether it closes over nothing that is traced, so that it may be used again."""
-        return not any(isinstance(x, Tracer) for x in self.staged.captured)
+        return not any(isinstance(x, trace.Tracer) for x in self.staged.captured)
 
     def program(self) -> Compiled:
         """The compiled program."""
         return compiled(self.staged.jaxpr, self.build)
 
-    def fast(self, program: Compiled, num_leaves: int) -> Fast | None:
+    def fast(self, program: Compiled, num_leaves: int) -> backend_call.Fast | None:
         """What later calls need to go fast; they know the arguments alone, and no values that can change."""
         changes = self.uses_context or self.flat.makes_refs or self.staged.captured
         if changes or program.needs_python:
             return None
         assert self.flat.out_tree is not None, "unreachable: the function has been traced"
-        return make_fast(
+        return backend_call.make_fast(
             program.executable,
             num_leaves,
             self.flat.out_tree,
             consts=program.consts,
             kept=[*[True] * len(program.consts), *program.kept],
-            take=guarded(program.take) if program.returning else None,
+            take=trace.guarded(program.take) if program.returning else None,
         )
 
 
@@ -111,7 +102,9 @@ class _Stage(Generic[R]):
 XlaOptions: TypeAlias = Mapping[str, Option]
 
 
-def with_options(what: str, choices: CompileChoices, options: XlaOptions | None) -> CompileChoices:
+def with_options(
+    what: str, choices: client.CompileChoices, options: XlaOptions | None
+) -> client.CompileChoices:
     """The choices with XLA's options that a user gives by their names."""
     try:
         return choices.with_options(options)
@@ -122,7 +115,7 @@ def with_options(what: str, choices: CompileChoices, options: XlaOptions | None)
 class TracedCall(_Stage[R]):
     """A function traced for arguments of given types, before it is lowered."""
 
-    @boundary
+    @trace.boundary
     def lower(self) -> LoweredCall[R]:
         """The program before compilation."""
         return LoweredCall(self._entry)
@@ -131,7 +124,7 @@ class TracedCall(_Stage[R]):
 class LoweredCall(_Stage[R]):
     """A traced function before compilation."""
 
-    @boundary
+    @trace.boundary
     def as_text(self, dialect: str = "stablehlo", *, platform: str | None = None) -> str:
         """The program as StableHLO, or as XLA's own "hlo" before it is optimised; ValueError for other dialects.
 
@@ -146,13 +139,13 @@ class LoweredCall(_Stage[R]):
             raise ValueError(
                 f"as_text: expected `dialect` to be 'stablehlo' or 'hlo', got {dialect!r}"
             )
-        if platform not in (None, *PLATFORMS):
-            known = " or ".join(map(repr, PLATFORMS))
+        if platform not in (None, *client.PLATFORMS):
+            known = " or ".join(map(repr, client.PLATFORMS))
             raise ValueError(
                 f"as_text: expected `platform` to be {known}, got {platform!r}; leave it out for this machine's"
             )
         text = prepared(self.jaxpr, self._entry.build).lowered(platform=platform).text
-        return text if dialect == "stablehlo" else hlo_text(text)
+        return text if dialect == "stablehlo" else client.hlo_text(text)
 
     def compile(self, compiler_options: XlaOptions | None = None) -> CompiledCall[R]:
         """The program compiled for the device, with XLA's options by their names beside those of `jit`."""
@@ -167,15 +160,15 @@ class CompiledCall(_Stage[R]):
     def __init__(self, entry: Entry) -> None:
         super().__init__(entry)
         self._program = entry.program()
-        self._run = DictCall(self._first)
+        self._run = backend_call.DictCall(self._first)
 
-    @boundary
+    @trace.boundary
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        refuse_if_forked()
+        client.refuse_if_forked()
         result: R = self._run(*args, **kwargs)
         return result
 
-    def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Fast | None]:
+    def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, backend_call.Fast | None]:
         entry, donated = self._entry, self._entry.build.donated
         naming = lambda path: f"compiled call: argument{pytree.keystr(path)}"
         values, tree = flatten_arguments((args, kwargs), naming)
@@ -198,7 +191,7 @@ class CompiledCall(_Stage[R]):
                     f"these types, or call the jitted function"
                 )
 
-    def memory_analysis(self) -> MemoryStats:
+    def memory_analysis(self) -> client.MemoryStats:
         """Bytes of arguments, results, temporaries and code, as XLA planned them."""
         return self._program.executable.memory_analysis()
 

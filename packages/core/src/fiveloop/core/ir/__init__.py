@@ -35,6 +35,7 @@ from .jaxpr import (
     effects_text,
     map_positions,
     mutated_positions,
+    returning,
 )
 from .graph import (
     acts,

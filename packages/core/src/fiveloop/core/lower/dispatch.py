@@ -8,35 +8,16 @@ from functools import lru_cache
 from itertools import compress
 from typing import Any
 
-from fiveloop.core import ad
+from fiveloop.core import ad, errors, ir, passes, rules, util
 from fiveloop.core.arrays.array import Array, Value, copied, to_array
 from fiveloop.core.arrays.sharing import Turn, leave, lent, take
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import forget_signatures
-from fiveloop.core.backend.client import CallingExecutable, Executable
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.errors import DonatedError, add_source
-from fiveloop.core.ir import Avals
-from fiveloop.core.ir.avals import Aval
-from fiveloop.core.ir.axes import axes_of, unbound
-from fiveloop.core.ir.jaxpr import (
-    Effect,
-    Eqn,
-    Jaxpr,
-    Primitive,
-    Var,
-    jaxprs_in,
-    mutated_positions,
-    returning,
-)
-from fiveloop.core.ir.source import user_source
 from fiveloop.core.lower.emission import Emission, ladder
 from fiveloop.core.lower.fingerprint import Form, form_of, opened
 from fiveloop.core.lower.module import Lowered, lower_jaxpr
-from fiveloop.core.passes import run_passes
-from fiveloop.core.rules import abstract_eval_rules, type_rules
-from fiveloop.core.util import FORGET, BoundedTable, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +29,14 @@ class Compiled:
     `writing` marks the turns of those that are written.
     """
 
-    executable: Executable
+    executable: client.Executable
     consts: list[client.Buffer]
     kept: list[bool]
     num_outs: int
     reads: list[tuple[int, Callable[[Any], client.Buffer]]]
     turns: list[tuple[int, Callable[[Any], Turn]]]
     writing: list[bool]
-    returning: list[type[Effect]]
+    returning: list[type[ir.Effect]]
     writes: list[tuple[int, Callable[[Any, Value], None]]]
     emission: Emission
     copies: int
@@ -72,7 +53,7 @@ class Compiled:
         written = [*compress(turns, self.writing)]
         if len(turns) > 1:
             turns.sort(key=id)
-        if isinstance(self.executable, CallingExecutable):
+        if isinstance(self.executable, client.CallingExecutable):
             return self._run_lending(self.executable, turns, written, args)
         take(turns, written)
         outs: list[client.Buffer] = []
@@ -89,7 +70,7 @@ class Compiled:
 
     def _run_lending(
         self,
-        executable: CallingExecutable,
+        executable: client.CallingExecutable,
         turns: Sequence[Turn],
         written: Sequence[Turn],
         args: ad.Values,
@@ -158,16 +139,16 @@ class Build:
 class Prepared:
     """A jaxpr on its way to a program: each stage is made once, when it is asked for."""
 
-    jaxpr: Jaxpr
+    jaxpr: ir.Jaxpr
     name: str = "main"
     build: Build = Build()
-    _discharged: Jaxpr | None = field(default=None)
+    _discharged: ir.Jaxpr | None = field(default=None)
     _lowered: dict[tuple[str, Emission], Lowered] = field(default_factory=dict)
 
     @property
     def written(self) -> list[int]:
         """The positions of the arguments whose new contents follow the results."""
-        return sorted(mutated_positions(self.jaxpr.effects))
+        return sorted(ir.mutated_positions(self.jaxpr.effects))
 
     @property
     def in_place(self) -> bool:
@@ -175,15 +156,15 @@ class Prepared:
         return not any(e.may_fail for e in self.jaxpr.effects)
 
     @property
-    def returning(self) -> list[type[Effect]]:
+    def returning(self) -> list[type[ir.Effect]]:
         """The effects that take a result when the program returns."""
-        return returning(self.jaxpr.effects)
+        return ir.returning(self.jaxpr.effects)
 
-    def ready(self) -> Jaxpr:
+    def ready(self) -> ir.Jaxpr:
         """The jaxpr after all passes."""
         if self._discharged is None:
             _refuse_free_axes(self.jaxpr)
-            self._discharged = run_passes(self.jaxpr)
+            self._discharged = passes.run_passes(self.jaxpr)
         return self._discharged
 
     def lowered(self, emission: Emission | None = None, platform: str | None = None) -> Lowered:
@@ -237,11 +218,11 @@ class Prepared:
         copies = array_copies(executable.optimized_text()) if lowered.updates_in_loops else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
         kept, avals = lowered.kept, self.jaxpr.in_avals
-        rules = [type_rules(aval) for aval in avals]
+        of_types = [rules.type_rules(aval) for aval in avals]
         written, in_place = self.written, self.in_place
-        own = [in_place and k in written for k in range(len(rules))]
-        reads = [(k, r.own_buffer if own[k] else r.buffer) for k, r in enumerate(rules)]
-        turns = [(k, r.turn) for k, r in enumerate(rules) if avals[k].accumulates]
+        own = [in_place and k in written for k in range(len(of_types))]
+        reads = [(k, r.own_buffer if own[k] else r.buffer) for k, r in enumerate(of_types)]
+        turns = [(k, r.turn) for k, r in enumerate(of_types) if avals[k].accumulates]
         return Compiled(
             executable,
             consts,
@@ -251,28 +232,28 @@ class Prepared:
             turns,
             [k in written for k, _ in turns],
             self.returning,
-            [(k, rules[k].write_back) for k in written],
+            [(k, of_types[k].write_back) for k in written],
             emission,
             len(copies),
         )
 
 
-def _refuse_free_axes(jaxpr: Jaxpr) -> None:
+def _refuse_free_axes(jaxpr: ir.Jaxpr) -> None:
     """A program that goes over a named axis has no lanes to run in, unless a `vmap` has bound the axis."""
-    axes = axes_of(jaxpr.effects)
+    axes = ir.axes_of(jaxpr.effects)
     if axes:
-        error = unbound(jaxpr.name or "the program", axes)
-        add_source(error, user_source())
+        error = ir.unbound(jaxpr.name or "the program", axes)
+        errors.add_source(error, ir.user_source())
         raise error
 
 
-def prepared(jaxpr: Jaxpr, build: Build | None = None) -> Prepared:
+def prepared(jaxpr: ir.Jaxpr, build: Build | None = None) -> Prepared:
     """The stages of a jaxpr, remembered on it."""
     build = build or Build()
     return jaxpr.remember(("prepared", build), lambda: Prepared(jaxpr, jaxpr.name or "main", build))
 
 
-def compiled(jaxpr: Jaxpr, build: Build | None = None) -> Compiled:
+def compiled(jaxpr: ir.Jaxpr, build: Build | None = None) -> Compiled:
     """The program of a jaxpr, remembered on it."""
     build = build or Build()
     return jaxpr.remember(("compiled", build), prepared(jaxpr, build).compile)
@@ -302,11 +283,11 @@ class _Shared:
         return tuple([k for k, (mine, its) in pairs if mine != its and k not in self.open])
 
 
-_shared: BoundedTable[_Shared] = BoundedTable(256)
-FORGET.append(forget_signatures)
+_shared: util.BoundedTable[_Shared] = util.BoundedTable(256)
+util.FORGET.append(forget_signatures)
 
 
-def shared_program(jaxpr: Jaxpr, opens: bool = False) -> Compiled:
+def shared_program(jaxpr: ir.Jaxpr, opens: bool = False) -> Compiled:
     """The program of a jaxpr: that of another of the same form, if there is one.
 
     With `opens`, numbers that differ from those of a program before become constants, which programs take.
@@ -326,7 +307,7 @@ def shared_program(jaxpr: Jaxpr, opens: bool = False) -> Compiled:
     return made.of(form)
 
 
-def _share(jaxpr: Jaxpr, form: Form, places: tuple[int, ...]) -> _Shared | Compiled:
+def _share(jaxpr: ir.Jaxpr, form: Form, places: tuple[int, ...]) -> _Shared | Compiled:
     """A program that others may run, with the numbers at some places as constants; or one that none may."""
     numbers = [copied(to_array(form.scalars[k].value)) for k in places]  # type: ignore[arg-type]  # constants are values
     if numbers:
@@ -343,21 +324,21 @@ def _share(jaxpr: Jaxpr, form: Form, places: tuple[int, ...]) -> _Shared | Compi
     )
 
 
-def _one_equation(prim: Primitive[Any], avals: Avals, params: Any) -> Jaxpr:
-    out_avals, effects = abstract_eval_rules[prim](avals, params)
-    invars, outvars = [Var(a) for a in avals], [Var(a) for a in out_avals]
-    return Jaxpr(invars, [Eqn(prim, invars, outvars, params, effects)], outvars, str(prim))
+def _one_equation(prim: ir.Primitive[Any], avals: ir.Avals, params: Any) -> ir.Jaxpr:
+    out_avals, effects = rules.abstract_eval_rules[prim](avals, params)
+    invars, outvars = [ir.Var(a) for a in avals], [ir.Var(a) for a in out_avals]
+    return ir.Jaxpr(invars, [ir.Eqn(prim, invars, outvars, params, effects)], outvars, str(prim))
 
 
-@remembered(4096)
-def one_equation(prim: Primitive[Any], avals: tuple[Aval, ...], params: Any) -> Jaxpr:
+@util.remembered(4096)
+def one_equation(prim: ir.Primitive[Any], avals: tuple[ir.Aval, ...], params: Any) -> ir.Jaxpr:
     """The jaxpr of one equation; remembered, and with it its program."""
     return _one_equation(prim, avals, params)
 
 
-def run_eagerly(prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
+def run_eagerly(prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
     """The default impl: compile and run the one-equation jaxpr."""
-    inner = jaxprs_in(params)
+    inner = ir.jaxprs_in(params)
     if inner:
         # What a body needs is remembered on it, and dies with it.
         avals = tuple([a.aval for a in args])
@@ -366,7 +347,7 @@ def run_eagerly(prim: Primitive[Any], args: ad.Values, params: Any) -> list[Valu
             lambda: shared_program(_one_equation(prim, avals, params), opens=True),
         )
         return program.run(args)
-    types: list[Aval] = []
+    types: list[ir.Aval] = []
     buffers: list[client.Buffer] = []
     for a in args:
         x = a if type(a) is Array else _on_device(a)
@@ -390,8 +371,8 @@ def explain(error: Exception, buffers: Sequence[client.Buffer], what: str) -> No
     """If an operation failed because an operand has no contents, say so, with the user's line."""
     try:
         client.require_alive(buffers, what)
-    except DonatedError as gone:
-        add_source(gone, user_source())
+    except errors.DonatedError as gone:
+        errors.add_source(gone, ir.user_source())
         raise
 
 
@@ -399,13 +380,13 @@ OnBuffers = Callable[[Sequence[client.Buffer]], list[client.Buffer]]
 """A program from buffers to buffers."""
 
 
-@remembered(4096)
-def _eager(prim: Primitive[Any], params: Any, avals: tuple[Aval, ...]) -> OnBuffers:
+@util.remembered(4096)
+def _eager(prim: ir.Primitive[Any], params: Any, avals: tuple[ir.Aval, ...]) -> OnBuffers:
     return compiled(one_equation(prim, avals, params)).on_buffers()
 
 
 def eager_program(
-    jaxpr_of: Callable[[tuple[Aval, ...]], Jaxpr], *, donates_first: bool = False
+    jaxpr_of: Callable[[tuple[ir.Aval, ...]], ir.Jaxpr], *, donates_first: bool = False
 ) -> Callable[..., list[client.Buffer]]:
     """A callable on buffers that runs the jaxpr of their types, compiled once for each.
 
@@ -413,7 +394,7 @@ def eager_program(
     """
 
     @lru_cache(256)
-    def program(*avals: Aval) -> OnBuffers:
+    def program(*avals: ir.Aval) -> OnBuffers:
         donated = (True, *[False] * (len(avals) - 1)) if donates_first else ()
         return compiled(jaxpr_of(avals), Build(donated)).on_buffers()
 

@@ -21,7 +21,7 @@ from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, loop_of
 from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.primitive import CheckParams, check_p
-from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.checks.record import CheckSite
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The public functions: `check`, `checked` and `checkify`."""
+"""The public functions, `check`, `checked` and `checkify`, and the error value that `checkify` returns."""
 
 from __future__ import annotations
 
@@ -8,16 +8,66 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from fiveloop.core import ArrayLike, Jaxpr, Value, arrays, trace
+from fiveloop.core import ArrayLike, Jaxpr, Value, arrays, pytree, trace
 from fiveloop.core.api import flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.errors import at_source
 from fiveloop.state import handlers, primitives
-from fiveloop.state.checks import error_value, insert
+from fiveloop.state.checks import insert
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
 from fiveloop.state.checks.primitive import CheckParams, check_p
-from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.checks.record import CheckError, CheckSite, error_in
+
+
+class ErrorValue:
+    """The first check that has failed in a function, or none; under `vmap` one of each lane.
+
+    It is a container of one array, and so can be returned from functions under `jit` and `vmap`. It is true if
+    something has failed; `error[k]` is the error of lane `k`.
+    """
+
+    __slots__ = ("record",)
+
+    def __init__(self, record: Value) -> None:
+        self.record = record
+
+    def first(self) -> CheckError | None:
+        """The exception of the first lane in which something has failed, or None."""
+        records = np.asarray(self.record)
+        failed = np.argwhere(records[..., 0])
+        if not len(failed):
+            return None
+        lane = tuple(failed[0])
+        return error_in(records[lane], lane)
+
+    def get(self) -> str | None:
+        """The message of the failed check, or None."""
+        error = self.first()
+        return None if error is None else str(error)
+
+    def throw(self) -> None:
+        """Raise CheckError if something has failed."""
+        error = self.first()
+        if error is not None:
+            raise error
+
+    def __bool__(self) -> bool:
+        return self.first() is not None
+
+    def __getitem__(self, lane: Any) -> ErrorValue:
+        return ErrorValue(self.record[lane])
+
+    def __repr__(self) -> str:
+        return (
+            f"ErrorValue({self.record if isinstance(self.record, trace.Tracer) else self.get()!r})"
+        )
+
+
+pytree.register_node(
+    ErrorValue, lambda error: ((error.record,), None), lambda _, xs: ErrorValue(*xs), ["record"]
+)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,7 +151,7 @@ def checked(fun: Callable[P, R], errors: insert.Checks = insert.KINDS) -> Callab
 
 def checkify(
     fun: Callable[P, R], errors: insert.Checks = user_checks
-) -> Callable[P, tuple[error_value.ErrorValue, R]]:
+) -> Callable[P, tuple[ErrorValue, R]]:
     """A function that returns the first failed check of `fun` as a value, and the result of `fun`.
 
     `errors` is a set of kinds, joined with `|`: `user_checks`, `index_checks`, `nan_checks`, `div_checks`,
@@ -118,14 +168,14 @@ def checkify(
 
     @wraps(fun)
     @trace.guarded
-    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[error_value.ErrorValue, R]:
+    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[ErrorValue, R]:
         jaxpr, operands, flat = _traced("checkify", fun, args, kwargs, kinds)
         record = effect.initial([e for e in jaxpr.effects if isinstance(e, effect)])
         threaded = handlers.thread_effect(jaxpr, effect, record.aval)
         ref = trace.bind1(primitives.new_ref_p, record, params=primitives.NewRefParams())
         params = ClosedCallParams(threaded, flatten.function_name(fun))
         outs = trace.bind(closed_call_p, ref, *operands, params=params)
-        return error_value.ErrorValue(trace.bind1(primitives.freeze_p, ref)), flat.unflatten(outs)
+        return ErrorValue(trace.bind1(primitives.freeze_p, ref)), flat.unflatten(outs)
 
     return call
 

@@ -10,8 +10,15 @@ from typing import Any, ClassVar
 from fiveloop.core import Value, arrays, prims
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
-from fiveloop.state.checks.record import empty_record, error_in, record_aval, with_lane, with_step
-from fiveloop.state.checks.site import CheckError, Words
+from fiveloop.state.checks.record import (
+    CheckError,
+    Words,
+    empty_record,
+    error_in,
+    record_aval,
+    with_lane,
+    with_step,
+)
 from fiveloop.state.handlers import HandledEffect
 
 MANY = 1024

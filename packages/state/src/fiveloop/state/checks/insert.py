@@ -11,7 +11,7 @@ from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.core.rules import RuleTable, by_element_rules
 from fiveloop.state import primitives
 from fiveloop.state.checks.primitive import CheckParams, check_p
-from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.checks.record import CheckSite
 
 Checks = frozenset[str]
 USER = "user"

@@ -13,8 +13,7 @@ from fiveloop.state.checks.effect import (
     WarningEffect,
     are_deferred,
 )
-from fiveloop.state.checks.record import empty_record, record_aval, record_of
-from fiveloop.state.checks.site import CheckSite
+from fiveloop.state.checks.record import CheckSite, empty_record, record_aval, record_of
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms,
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
 from fiveloop.state import lead, primitives
-from fiveloop.state.predicate.follow import follow
-from fiveloop.state.predicate.gate import gate
+from fiveloop.state.predicate.gate import follow, gate
 
 PREDICATE = ir.ShapedArray((), np.bool_)
 

@@ -1,11 +1,19 @@
-"""`gate`: an identity that passes a derivative only where a condition is true; linear in its value."""
+"""Identities that pass a derivative only where a condition is true: `gate`, linear in its value, and `follow`.
+
+`follow`: under `vmap`, lanes whose condition is false use the operands of a lane whose condition is true. What such a
+lane computes in vain from values of its own may be infinite or not a number, and so is the cotangent of what the lanes
+share: zero times that. A gate at each lane's own values keeps it from there, but what is shared would have to be made
+one a lane to have a gate for each. So the lane takes the values of a lane that is meant to compute with them instead.
+If there is none, nothing flows back to what is shared.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
+from fiveloop.core import ArrayLike, Value, ad, arrays, ir, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 
 gate_p: ir.Primitive[ir.NoParams] = ir.Primitive("gate")
 """`gate pred x other`: `x` where `pred` holds, elsewhere `other`, a constant; `pred` has the first axes of `x`."""
@@ -75,4 +83,83 @@ rules.define(
     jvp=_gate_jvp,
     transpose=_gate_transpose,
     batch=_gate_batch,
+)
+
+
+@dataclass(frozen=True)
+class FollowParams:
+    """Whether no derivative flows if the condition does not hold; if not, that has been seen to before."""
+
+    gates: bool = True
+
+
+follow_p: ir.Primitive[FollowParams] = ir.Primitive("follow")
+
+
+def follow(pred: ArrayLike, x: ArrayLike) -> Value:
+    """The same value if the condition is true, to which a derivative flows only then; if not, any value may come.
+
+    In a batch that is the value of the first lane for which it holds. A value that the lanes share stays one, and a
+    derivative flows to it if the condition holds for some lane.
+
+    >>> def share(x, w):
+    ...     taken = x != 0
+    ...     return select(taken, (follow(taken, w) / follow(taken, x)).sum(), 0.0)
+    >>> total = lambda w: vmap(share, (0, None))(np.array([0.0, 2.0]), w).sum()
+    >>> print(grad(total)(np.ones(2)))
+    [0.5 0.5]
+    """
+    return trace.bind1(follow_p, arrays.as_value(pred), arrays.as_value(x), params=FollowParams())
+
+
+def _follow_aval(avals: ir.Avals, p: FollowParams) -> list[ir.Aval]:
+    return [avals[1]]
+
+
+def _follow_impl(values: ad.Values, p: FollowParams) -> list[Value]:
+    return [values[1]]
+
+
+def _follow_lower(ctx: Any, operands: hlo.IRValues, p: FollowParams) -> list[hlo.IRValue]:
+    return [operands[1]]
+
+
+def _follow_jvp(primals: ad.Values, tangents: ad.Tangents, p: FollowParams) -> ad.Duals:
+    pred, x = primals
+    dot = tangents[1]
+    if p.gates and not isinstance(dot, ad.Zero):
+        dot = opened(pred, dot)
+    return [trace.bind1(follow_p, pred, x, params=p)], [dot]
+
+
+def _follow_transpose(cts: ad.Tangents, operands: ad.Operands, p: FollowParams) -> ad.Cotangents:
+    (ct,), pred = cts, operands[0]
+    assert isinstance(pred, Value), "unreachable: a condition is never linear"
+    return [None, opened(pred, ct) if p.gates and not isinstance(ct, ad.Zero) else ct]
+
+
+def _follow_batch(
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: FollowParams
+) -> ad.Batched:
+    """Fill the lanes for which it does not hold; what is left is for a batch around this one, if there is one."""
+    pred, x = operands
+    if dims[0] is None:
+        return [trace.bind1(follow_p, pred, x, params=p)], [dims[1]]
+    some = prims.reduce_or(pred)
+    if dims[1] is None:
+        return [trace.bind1(follow_p, some, x, params=p)], [None]
+    own = transforms.move_batch(x, size, dims[1])
+    first = own[pred.argmax()]
+    filled = gate(pred, own, prims.broadcast_in_dim(first, own.shape, range(1, own.ndim)))
+    return [trace.bind1(follow_p, some, filled, params=FollowParams(gates=False))], [0]
+
+
+rules.define(
+    follow_p,
+    abstract_eval=rules.pure(_follow_aval),
+    impl=_follow_impl,
+    lower=_follow_lower,
+    jvp=_follow_jvp,
+    transpose=_follow_transpose,
+    batch=_follow_batch,
 )

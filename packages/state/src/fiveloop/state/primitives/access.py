@@ -1,4 +1,4 @@
-"""The primitives that read and write Refs: get, swap, addupdate, with their whole rows."""
+"""The primitives that read and write Refs, get and swap, with their whole rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import replace
-from fiveloop.state import discharge, effects, errors
+from fiveloop.state import discharge, errors, refs
 from fiveloop.state.primitives import common, lifetime
 
 
@@ -18,7 +18,7 @@ def get_abstract_eval(avals: ir.Avals, p: common.IndexParams) -> ir.Typing:
     ref, *operands = avals
     element = common.element_aval(ref, p.indexer)
     prims.check_index("get", ref, operands, p.indexer)
-    return [element], frozenset([effects.ReadEffect(0)])
+    return [element], frozenset([refs.ReadEffect(0)])
 
 
 def get_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexParams) -> ad.Duals:
@@ -66,6 +66,12 @@ rules.define(
     transpose=get_transpose,
 )
 discharge.define_discharge(common.get_p, get_discharge)
+ir.define_printer(
+    common.get_p,
+    lambda eqn, names: (
+        f"{names.binder(eqn.outvars[0])} <- {prims.place_of(eqn, names, eqn.invars[1:])}"
+    ),
+)
 
 
 def swap_abstract_eval(avals: ir.Avals, p: common.SwapParams) -> ir.Typing:
@@ -76,8 +82,8 @@ def swap_abstract_eval(avals: ir.Avals, p: common.SwapParams) -> ir.Typing:
     prims.check_index("swap", ref, operands, p.indexer)
     common.check_value("swap", value, element)
     if p.returns_old:
-        return [element], frozenset([effects.ReadEffect(0), effects.WriteEffect(0)])
-    return [], frozenset([effects.WriteEffect(0)])
+        return [element], frozenset([refs.ReadEffect(0), refs.WriteEffect(0)])
+    return [], frozenset([refs.WriteEffect(0)])
 
 
 def swap_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.SwapParams) -> ad.Duals:
@@ -198,62 +204,12 @@ rules.define(
 discharge.define_discharge(common.swap_p, swap_discharge)
 
 
-def addupdate_abstract_eval(avals: ir.Avals, p: common.IndexParams) -> ir.Typing:
-    """No result; the Ref is accumulated into."""
-    ref, value, *operands = avals
-    element = common.element_aval(ref, p.indexer)
-    prims.check_index("addupdate", ref, operands, p.indexer)
-    common.check_value("addupdate", value, element)
-    return [], frozenset([effects.AccumEffect(0)])
+def _print_swap(eqn: ir.Eqn, names: ir.Names) -> str:
+    """`r[i] <- v`, or `b, r[i] <- r[i], v`."""
+    place, new = prims.place_of(eqn, names, eqn.invars[2:]), names.atom(eqn.invars[1])
+    if not eqn.outvars:
+        return f"{place} <- {new}"
+    return f"{names.binder(eqn.outvars[0])}, {place} <- {place}, {new}"
 
 
-def addupdate_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexParams) -> ad.Duals:
-    """Add the tangent to the tangent Ref at the same place."""
-    _, _, *index = primals
-    ref_dot, x_dot = tangents[:2]
-    if isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
-        raise errors.not_differentiated("addupdate")
-    trace.bind(common.addupdate_p, *primals, params=p)
-    if not isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
-        trace.bind(common.addupdate_p, ref_dot, x_dot, *index, params=p)
-    return [], []
-
-
-def addupdate_transpose(
-    cts: ad.Tangents, operands: ad.Operands, p: common.IndexParams
-) -> ad.Cotangents:
-    """The cotangent of what was added is the accumulator's element."""
-    ref, x, *index = operands
-    x_bar: ad.Tangent | None = None
-    if isinstance(x, ad.UndefinedPrimal):
-        x_bar = trace.bind1(common.get_p, common.accumulator(ref), *index, params=p)  # type: ignore[arg-type]  # an index is not linear
-    return [None, x_bar, *[None] * len(index)]
-
-
-def addupdate_batch(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.IndexParams
-) -> ad.Batched:
-    """Add each lane's share; into a Ref that is not batched, the sum of all shares."""
-    params, shares = common.batched_shares(size, operands, dims, p, prims.MONOIDS["add"])
-    trace.bind(common.addupdate_p, *shares, params=params)
-    return [], []
-
-
-def addupdate_discharge(
-    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.IndexParams
-) -> list[Value]:
-    """Add to the contents."""
-    cell, x, *index = operands
-    ctx.accumulate(cell, p.indexer, index, x)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
-    return []
-
-
-rules.define(
-    common.addupdate_p,
-    abstract_eval=addupdate_abstract_eval,
-    lower=rules.Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
-    jvp=addupdate_jvp,
-    batch=addupdate_batch,
-    transpose=addupdate_transpose,
-)
-discharge.define_discharge(common.addupdate_p, addupdate_discharge)
+ir.define_printer(common.swap_p, _print_swap)

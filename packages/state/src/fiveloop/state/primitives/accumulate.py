@@ -1,23 +1,100 @@
-"""`accumulate`: combines with the contents of a Ref by a monoid that is not linear."""
+"""Combining with the contents of a Ref: `addupdate`, which is linear, and `accumulate`, by any other monoid.
+
+The params of `addupdate` name no monoid: it adds.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from fiveloop.core import Value, ad, errors, ir, prims, rules, trace, transforms
 from fiveloop.core.index import access as indexing
-from fiveloop.state import discharge, effects
+from fiveloop.state import discharge, refs
 from fiveloop.state.errors import not_differentiated
 from fiveloop.state.primitives import common
 
+Params = common.IndexParams
 
-def accumulate_abstract_eval(avals: ir.Avals, p: common.AccumulateParams) -> ir.Typing:
-    """No result; the Ref is accumulated into by the monoid."""
-    prims.check_count("accumulate", avals, 2, or_more=True)
-    ref, value, *operands = avals
-    element = common.element_aval(ref, p.indexer)
-    common.monoid_of(p.monoid, ref)
-    prims.check_index("accumulate", ref, operands, p.indexer)
-    common.check_value("accumulate", value, element)
-    return [], frozenset([effects.AccumEffect(0, p.monoid)])
+
+def _monoid(p: Params) -> str:
+    return p.monoid if isinstance(p, common.AccumulateParams) else "add"
+
+
+def _abstract_eval(name: str) -> rules.AbstractEval:
+    def rule(avals: ir.Avals, p: Params) -> ir.Typing:
+        """No result; the Ref is accumulated into."""
+        prims.check_count(name, avals, 2, or_more=True)
+        ref, value, *operands = avals
+        element = common.element_aval(ref, p.indexer)
+        if isinstance(p, common.AccumulateParams):
+            common.monoid_of(p.monoid, ref)
+        prims.check_index(name, ref, operands, p.indexer)
+        common.check_value(name, value, element)
+        return [], frozenset([refs.AccumEffect(0, _monoid(p))])
+
+    return rule
+
+
+def _batch(prim: ir.Primitive[Any]) -> rules.Batch:
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Params) -> ad.Batched:
+        """Combine with each lane's share; into a Ref that is not batched, go those of all lanes combined."""
+        monoid = prims.MONOIDS[_monoid(p)]
+        params, shares = common.batched_shares(size, operands, dims, p, monoid)
+        trace.bind(prim, *shares, params=params)
+        return [], []
+
+    return rule
+
+
+def _discharge(
+    ctx: discharge.DischargeContext, operands: discharge.Operands, p: Params
+) -> list[Value]:
+    """Combine with the contents."""
+    cell, x, *index = operands
+    ctx.accumulate(cell, p.indexer, index, x, _monoid(p))  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
+    return []
+
+
+def _print(eqn: ir.Eqn, names: ir.Names) -> str:
+    """`r[i] += v`, `r[i] max= v`."""
+    symbol = prims.MONOIDS[_monoid(eqn.params)].symbol
+    return f"{prims.place_of(eqn, names, eqn.invars[2:])} {symbol} {names.atom(eqn.invars[1])}"
+
+
+def _define(prim: ir.Primitive[Any], jvp: rules.Jvp, transpose: rules.Transpose) -> None:
+    rules.define(
+        prim,
+        abstract_eval=_abstract_eval(prim.name),
+        lower=rules.Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
+        jvp=jvp,
+        batch=_batch(prim),
+        transpose=transpose,
+    )
+    discharge.define_discharge(prim, _discharge)
+    ir.define_printer(prim, _print)
+
+
+def addupdate_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.IndexParams) -> ad.Duals:
+    """Add the tangent to the tangent Ref at the same place."""
+    _, _, *index = primals
+    ref_dot, x_dot = tangents[:2]
+    if isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
+        raise not_differentiated("addupdate")
+    trace.bind(common.addupdate_p, *primals, params=p)
+    if not isinstance(ref_dot, ad.Zero) and not isinstance(x_dot, ad.Zero):
+        trace.bind(common.addupdate_p, ref_dot, x_dot, *index, params=p)
+    return [], []
+
+
+def addupdate_transpose(
+    cts: ad.Tangents, operands: ad.Operands, p: common.IndexParams
+) -> ad.Cotangents:
+    """The cotangent of what was added is the accumulator's element."""
+    ref, x, *index = operands
+    x_bar: ad.Tangent | None = None
+    if isinstance(x, ad.UndefinedPrimal):
+        x_bar = trace.bind1(common.get_p, common.accumulator(ref), *index, params=p)  # type: ignore[arg-type]  # an index is not linear
+    return [None, x_bar, *[None] * len(index)]
 
 
 def accumulate_jvp(
@@ -104,30 +181,5 @@ def accumulate_transpose(
     return [None] * len(operands)
 
 
-def accumulate_batch(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.AccumulateParams
-) -> ad.Batched:
-    """Accumulate each lane's share; into a Ref that is not batched, those of all lanes."""
-    params, shares = common.batched_shares(size, operands, dims, p, prims.MONOIDS[p.monoid])
-    trace.bind(common.accumulate_p, *shares, params=params)
-    return [], []
-
-
-def accumulate_discharge(
-    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.AccumulateParams
-) -> list[Value]:
-    """Combine with the contents."""
-    cell, x, *index = operands
-    ctx.accumulate(cell, p.indexer, index, x, p.monoid)  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
-    return []
-
-
-rules.define(
-    common.accumulate_p,
-    abstract_eval=accumulate_abstract_eval,
-    lower=rules.Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
-    jvp=accumulate_jvp,
-    batch=accumulate_batch,
-    transpose=accumulate_transpose,
-)
-discharge.define_discharge(common.accumulate_p, accumulate_discharge)
+_define(common.addupdate_p, addupdate_jvp, addupdate_transpose)
+_define(common.accumulate_p, accumulate_jvp, accumulate_transpose)

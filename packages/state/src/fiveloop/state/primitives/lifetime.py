@@ -5,7 +5,7 @@ from __future__ import annotations
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir import indexer
-from fiveloop.state import discharge, effects, refs
+from fiveloop.state import discharge, refs
 from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p
 from fiveloop.state.refs import AbstractRef
 
@@ -80,7 +80,7 @@ def freeze_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
     (ref,) = avals
     if not isinstance(ref, AbstractRef):
         raise TypeError(f"freeze: expected a Ref, got {ref}")
-    return [ref.inner], frozenset([effects.ReadEffect(0)])
+    return [ref.inner], frozenset([refs.ReadEffect(0)])
 
 
 def freeze_impl(values: ad.Values, p: ir.NoParams) -> list[Value]:

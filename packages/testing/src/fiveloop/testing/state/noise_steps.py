@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fiveloop.state.random_state.stream import KeyStream
+from fiveloop.state.random_state import KeyStream
 from fiveloop.testing.core.programs import Draw, Env, Kinds, Scope, Step, define_operation
 from fiveloop.testing.core.reference_running import cipher
 

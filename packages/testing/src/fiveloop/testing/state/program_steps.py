@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fiveloop.core import Value
 from fiveloop.core.extend import ShapedArray, select, stage_closed, zeros_of
 from fiveloop.state import api
-from fiveloop.state.predicate.follow import follow
+from fiveloop.state.predicate.gate import follow
 from fiveloop.state.refs import AbstractRef
 from fiveloop.testing.core.oracle import Cell
 from fiveloop.testing.core.program_steps import CORE_KINDS

@@ -1,1 +1,0 @@
-"""Random state: a Ref with a key and the number of keys made from it."""
