@@ -18,8 +18,7 @@ from fiveloop.core import (
     vmap,
 )
 from fiveloop.core.lower.dispatch import prepared
-from fiveloop.core.lower.emission import Emission
-from fiveloop.core.lower.module import lower_jaxpr
+from fiveloop.core.lower.module import Emission, lower_jaxpr
 from fiveloop.state import callback, debug_callback
 
 FLOAT = ShapeDtype((), "float32")

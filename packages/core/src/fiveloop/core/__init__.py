@@ -5,30 +5,30 @@ What one needs to add primitives, types and effects is in `fiveloop.core.extend`
 
 from . import closed_call as _closed_call
 from .index import ops as _index_ops
-from .operators import methods as _methods
-from .operators import operators as _operator_frames
 from .operators import operators as _operators
-from .operators import of_arrays as _of_arrays
+from .operators import methods as _methods
 from .operators import ufuncs as _ufuncs
 from . import custom_rule as _custom_rule
 from . import extend as _extend
 from . import tree
-from .api.autodiff import jvp, linear_transpose, linearize, vjp
+from .api.autodiff import NotNeeded, jvp, linear_transpose, linearize, vjp
 from .api.batching import vmap
 from .api.staging import disable_compilation_cache, enable_compilation_cache
-from .api.custom_rules import closure_convert, custom_gradient
 from .api.custom_function import SymbolicZero
-from .api.custom_rules import custom_derivative
-from .api.custom_rules import custom_jvp
-from .api.custom_rules import CustomVJPPrimal, custom_vjp
-from .api.custom_rules import custom_vmap
-from .api.gradient import grad, value_and_grad
+from .api.custom_rules import (
+    CustomVJPPrimal,
+    closure_convert,
+    custom_derivative,
+    custom_gradient,
+    custom_jvp,
+    custom_vjp,
+    custom_vmap,
+)
+from .api.gradient import grad, hessian, jacfwd, jacrev, value_and_grad
 from .api.implicit import custom_linear_solve, custom_root
-from .api.gradient import hessian, jacfwd, jacrev
 from .api.jit import JitFunction, jit
 from .api.stages import explain_cache_misses
 from .api.staging import named_call, optimization_barrier, platform_dependent, stop_gradient
-from .api.autodiff import NotNeeded
 from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
 from .arrays.array import ArrayLike, Scalar, Value
 from .arrays.array import Value as Array
@@ -79,9 +79,14 @@ from fiveloop.core.backend.tree import TreeDef
 from .primitives.dot import default_matmul_precision
 from .rules import RECOMPUTE, SAVE, Verdict
 from .trace.boundary import full_tracebacks
-from .trace.modes import checking_leaks, debug_nans, disable_jit, ensure_compile_time_eval
+from .trace.modes import (
+    checking_leaks,
+    debug_nans,
+    disable_jit,
+    ensure_compile_time_eval,
+    make_user_context,
+)
 from .trace.same_function import forget_traces
-from .trace.modes import make_user_context
 from .trace.tracer import Tracer, is_concrete
 from .transforms.cost import jaxpr_cost
 from .transforms.policies import EverythingSaveable, MinimumCut, NothingSaveable, Policy

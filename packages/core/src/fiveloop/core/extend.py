@@ -37,6 +37,12 @@ from fiveloop.core.ir.jaxpr import (
     with_jaxprs,
 )
 from fiveloop.core.transforms.jvp import instantiate, jvp_jaxpr, nonzero_mask, zero_like, zeros_of
+from fiveloop.core.transforms.policies import (
+    DEFAULT_PLAN,
+    SAVE_EVERYTHING,
+    SAVE_NOTHING,
+    SavingPlan,
+)
 
 from .ad import Accumulator, Tangent, UndefinedPrimal, Zero
 from .arrays.array import OPS, Concrete, as_value, to_array
@@ -75,7 +81,6 @@ from .transforms.dce import dce
 from .transforms.eval import eval_jaxpr
 from .transforms.linearize import linearize_jaxpr
 from .transforms.partial_eval import Split, split
-from .transforms.saving import DEFAULT_PLAN, SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
 from .transforms.transpose import backward_pass, is_linear, transpose_jaxpr
 from .transforms.typecheck import typecheck
 

@@ -9,7 +9,7 @@ from typing import Any
 from fiveloop.core import Jaxpr, ir, prims, pytree, rules, transforms
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.transforms import saving
+from fiveloop.core.transforms.policies import SavingPlan, labels_of
 from fiveloop.remat import policies
 from fiveloop.remat.budget.amount import Choice
 from fiveloop.remat.makers import Maker, bodies_of, maker_in, maker_of
@@ -264,7 +264,7 @@ def _origin_of(eqn: ir.Eqn) -> str:
 def _label(made: Maker) -> str:
     if made.eqn.primitive is name_p:
         return str(made.eqn.params.name)
-    labels = saving.labels_of(made.jaxpr) if made.jaxpr else {}
+    labels = labels_of(made.jaxpr) if made.jaxpr else {}
     return next((name for v in made.eqn.outvars for name in labels.get(v, ())), "")
 
 
@@ -284,7 +284,7 @@ def _judged(made: Maker, label: str, needs: Sequence[Need]) -> tuple[str, str, s
     name = budgets[0] if budgets else policy_name(policy)
     names = (label,) if label else ()
     path = tuple(eqn.primitive.name for eqn, _ in made.around)
-    plan = saving.SavingPlan(policy, path=path)
+    plan = SavingPlan(policy, path=path)
     verdict = plan.verdict(made.eqn, dict.fromkeys(made.eqn.outvars, names))
     if (around and not verdict.saves) or (not around and needs and all(n.again for n in needs)):
         return name if around else "", verdict.kind, "computing again starts from it"

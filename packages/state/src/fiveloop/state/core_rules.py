@@ -9,7 +9,7 @@ from typing import Any
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
-from fiveloop.core.custom_rule import masked, primitive
+from fiveloop.core.custom_rule import primitive
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.discharge import engine
 from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, define_discharge
@@ -178,7 +178,7 @@ class _LedRule(primitive.Rule):
     ) -> ad.Duals:
         """What the rule gives, from a jaxpr of it that takes the operand in front."""
         lead, *values = primals
-        flat = masked.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
+        flat = primitive.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
         args = [*values, *flat.dots]
         staged = trace.stage(flat, [x.aval for x in args], self.inner.name)
         nonzero = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])

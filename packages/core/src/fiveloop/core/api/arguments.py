@@ -16,20 +16,11 @@ import numpy as np
 
 from fiveloop.core import arrays, ir, trace, util
 from fiveloop.core.api import flat_function, flatten
-from fiveloop.core.api.flatten import (
-    Naming,
-    argument_name,
-    argument_naming,
-    function_name,
-    giving,
-    parameters,
-)
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import Miss, fast_function, reads_numbers_wide
 from fiveloop.core.backend.tree import TREE, TreeDef
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass
-from fiveloop.core.trace.boundary import pass_out
 
 
 def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | str, Any]]) -> Any:
@@ -37,12 +28,12 @@ def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | s
     for k, x in given:
         if _has_hash(x) and not isinstance(x, trace.Tracer):
             continue
-        called = argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
+        called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
         advice = "a tuple in place of a list"
         if isinstance(x, Value):
             advice = "leave it out of the static ones"
         raise TypeError(
-            f"{what} of {function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
+            f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
             f"{type(x).__name__}; {advice}"
         )
     return tuple([(k, _exact(x)) for k, x in given])
@@ -139,9 +130,9 @@ class Chosen:
         """The function of the other arguments of a call, with these as they are."""
         return of_places(fun, *self.of(args, kwargs), self.other_places(len(args)))
 
-    def naming(self, what: str, fun: object, num_args: int) -> Naming:
+    def naming(self, what: str, fun: object, num_args: int) -> flatten.Naming:
         """What the leaves of the other arguments are called."""
-        return argument_naming(what, fun, self.other_places(num_args))
+        return flatten.argument_naming(what, fun, self.other_places(num_args))
 
     def key(self, what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What tells calls apart in which these differ; TypeError if one cannot be compared."""
@@ -183,7 +174,7 @@ def chosen_arguments(
     kind: str = "static",
 ) -> Chosen:
     """Arguments of a kind, static or donated, by place and by name: each is both, where the signature tells."""
-    of = f"{what} of {function_name(fun)}"
+    of = f"{what} of {flatten.function_name(fun)}"
     numbers = nums if isinstance(nums, (tuple, list)) else (nums,)
     try:
         places = tuple([index(k) for k in numbers])
@@ -192,7 +183,7 @@ def chosen_arguments(
             f"{of}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; names go into {kind}_argnames"
         ) from None
     given = (names,) if isinstance(names, str) else tuple(names)
-    known = parameters(fun)
+    known = flatten.parameters(fun)
     if known is None:
         return Chosen(places, given)
     for name in given:
@@ -226,7 +217,7 @@ def with_static(
     def call(*args: Any, **kwargs: Any) -> Any:
         static.key(what, fun, args, kwargs)
         rest = wraps(fun)(static.of_others(fun, args, kwargs))
-        if parameters(fun) is not None:
+        if flatten.parameters(fun) is not None:
             fixed = {*static.of(args, kwargs)[1]}
             # What messages read.
             rest.__signature__ = _without(fun, static.nums, fixed)  # type: ignore[attr-defined]
@@ -277,7 +268,7 @@ class Differentiation:
         of_wanted = of_places(self.fun, others, kwargs, wanted)
 
         def of_chosen(*given: Any) -> Any:
-            with giving(mutable):
+            with flatten.giving(mutable):
                 return of_wanted(*given)
 
         naming = flatten.argument_naming(self.what, self.fun, wanted)
@@ -457,7 +448,7 @@ class NumpyCall:
                 except _Unfit:
                     return slow(*args, **kwargs)
             except Exception as error:
-                pass_out(error)
+                trace.pass_out(error)
                 raise
 
         return run

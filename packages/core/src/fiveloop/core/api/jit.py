@@ -17,11 +17,12 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import ad, arrays, closed_call, pytree, transforms
+from fiveloop.core import ad, arrays, pytree, transforms
 from fiveloop.core.api import arguments, flat_function, flatten, stages, staging
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import call as backend_call
 from fiveloop.core.backend import client
+from fiveloop.core.closed_call import call_jaxpr
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower import dispatch
 from fiveloop.core.trace import axes, leaks, modes, same_function, tracer
@@ -246,7 +247,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
             inline = self._options.inline
             if inline and type(tracer.current_trace()) is StageTrace:
                 return entry.flat.unflatten(transforms.eval_jaxpr(staged.jaxpr, operands)), None
-            outs = closed_call.call_jaxpr(staged.jaxpr, operands, self._name, inline)
+            outs = call_jaxpr(staged.jaxpr, operands, self._name, inline)
             return entry.flat.unflatten(outs), None
         program = entry.program()
         result = entry.flat.unflatten(self._run(program, operands))

@@ -13,18 +13,10 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace
 from fiveloop.core.api import arguments, flat_function, flatten
 from fiveloop.core.arrays import Value
-from fiveloop.core.backend import compilation_cache
-from fiveloop.core.backend.client import platform
-from fiveloop.core.backend.compilation_cache import DEFAULT_MAX_BYTES
+from fiveloop.core.backend import client, compilation_cache
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call import call_jaxpr
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.trace.axes import AxisTrace, new_axis
-from fiveloop.core.trace.boundary import boundary, guarded
-from fiveloop.core.trace.modes import python_form
-from fiveloop.core.trace.same_function import traced_once
-from fiveloop.core.trace.stage import Staged, stage
-from fiveloop.core.trace.tracer import current_trace, use_trace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,30 +46,30 @@ def aval_of(x: Any, what: str = "argument") -> ir.Aval:
 
 def stage_user(
     fun: Callable[..., Any], args: Any, kwargs: Any, *, returns_refs: bool = False
-) -> tuple[Staged, flat_function.FlatFunction]:
+) -> tuple[trace.Staged, flat_function.FlatFunction]:
     """A user's function traced on the types of its arguments."""
     name = flatten.argument_naming("tracing", fun)
     tree = flatten.flatten_located((args, kwargs), is_spec, name)[1]
     pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
     flat = flat_function.FlatFunction(fun, tree, returns_refs=returns_refs)
-    return stage(
+    return trace.stage(
         flat, [aval_of(x, name(path)) for path, x in pairs], flatten.function_name(fun), fun
     ), flat
 
 
 def stage_call(
     fun: Callable[..., Any], values: ad.Values, tree: TreeDef
-) -> tuple[Staged, flat_function.FlatFunction]:
+) -> tuple[trace.Staged, flat_function.FlatFunction]:
     """A user's function traced on values for its arguments, outside of traces only once for the same function."""
     avals = tuple([x.aval for x in values])
 
-    def trace() -> tuple[Staged, flat_function.FlatFunction]:
+    def traced() -> tuple[trace.Staged, flat_function.FlatFunction]:
         flat = flat_function.FlatFunction(fun, tree, returns_refs=True)
-        staged = stage(flat, avals, flatten.function_name(fun), fun)
+        staged = trace.stage(flat, avals, flatten.function_name(fun), fun)
         flat.release()
         return staged, flat
 
-    return traced_once((tree, avals), [fun], trace)
+    return trace.traced_once((tree, avals), [fun], traced)
 
 
 def make_jaxpr(
@@ -105,12 +97,12 @@ def make_jaxpr(
         )
 
     @wraps(fun)
-    @guarded
+    @trace.guarded
     def jaxpr_maker(*args: Any, **kwargs: Any) -> ir.Jaxpr:
         with ExitStack() as stack:
             for axis_name, size in axis_env:
-                trace = AxisTrace(current_trace(), new_axis(axis_name, size))
-                stack.enter_context(use_trace(trace))
+                bound = trace.AxisTrace(trace.current_trace(), trace.new_axis(axis_name, size))
+                stack.enter_context(trace.use_trace(bound))
             return stage_user(fun, args, kwargs)[0].jaxpr
 
     return jaxpr_maker
@@ -124,7 +116,7 @@ def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> ShapeDty
 def eval_shape(fun: Callable[..., R], *args: Any, **kwargs: Any) -> R: ...
 
 
-@boundary
+@trace.boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of what `fun` would return, without computing anything.
 
@@ -155,8 +147,10 @@ def closed_as(what: str, fun: Callable[P, R], name: str | None, inline: bool) ->
     naming = flatten.argument_naming(what, fun)
 
     @wraps(fun)
-    @guarded
-    @python_form(lambda *args, **kwargs: flat_function.call_as_python(fun, args, kwargs, naming))
+    @trace.guarded
+    @trace.python_form(
+        lambda *args, **kwargs: flat_function.call_as_python(fun, args, kwargs, naming)
+    )
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         values, tree = flatten.flatten_arguments((args, kwargs), naming)
         staged, flat = stage_call(fun, values, tree)
@@ -245,7 +239,7 @@ def platform_dependent(
                 f"platform_dependent: expected names of platforms, {', '.join(_PLATFORMS)}, got {name!r}; "
                 f"leave it out, or write `default=`"
             )
-    chosen = per_platform.get(here := platform(), default)
+    chosen = per_platform.get(here := client.platform(), default)
     if chosen is None:
         raise ValueError(
             f"platform_dependent: expected a function for the platform {here!r}, got those for "
@@ -262,9 +256,9 @@ def platform_dependent(
     return out
 
 
-@boundary
+@trace.boundary
 def enable_compilation_cache(
-    path: str | os.PathLike[str], *, max_bytes: int | None = DEFAULT_MAX_BYTES
+    path: str | os.PathLike[str], *, max_bytes: int | None = compilation_cache.DEFAULT_MAX_BYTES
 ) -> None:
     """Store compiled programs in the folder `path`, and load programs that other processes have compiled.
 

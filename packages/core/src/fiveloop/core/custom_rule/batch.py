@@ -7,7 +7,7 @@ from typing import Any
 
 from fiveloop.core import ad, ir, prims, trace, transforms, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.custom_rule import masked, primitive
+from fiveloop.core.custom_rule import primitive
 
 
 def custom_rule_batch(
@@ -87,7 +87,7 @@ class BatchedRule(primitive.RuleAround):
         self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
     ) -> ad.Duals:
         """The rule of one example on the whole batch."""
-        flat = masked.Masked(self._jvp_of_one, len(primals), tangents)
+        flat = primitive.Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, ad.Zero)]
         results, found = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
         num = flat.num_outs
@@ -124,7 +124,7 @@ class BatchedRule(primitive.RuleAround):
             "unreachable: rules refuse Refs that are linear"
         )
         known = [x for x in operands if isinstance(x, Value)]
-        flat = masked.Masked(self._transpose_of_one(operands), len(known), cts)
+        flat = primitive.Masked(self._transpose_of_one(operands), len(known), cts)
         dims = [
             d
             for d, x in zip(self.dims, operands, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, trace, transforms
 from fiveloop.core.arrays import Value
-from fiveloop.core.custom_rule.masked import Masked, OfTangents
+from fiveloop.core.custom_rule.primitive import Masked, OfTangents
 from fiveloop.core.dataclass import dataclass
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fiveloop.core import ad, ir, transforms
+from fiveloop.core import ad, ir, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import (
     ClosedCallParams,
@@ -15,9 +15,8 @@ from fiveloop.core.closed_call import (
     closed_call_p,
 )
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.trace.axes import AxisScope, ScopeTrace
+from fiveloop.core.trace import AxisScope, ScopeTrace, tracer
 from fiveloop.core.trace.stage import stage, stage_closed
-from fiveloop.core.trace.tracer import Trace, bind, current_trace, use_trace
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class CustomRuleParams:
         """Whether functions will run that may close over traced values which are not operands."""
         return self.jaxpr is None and self.rule.holds_traced
 
-    def under(self, trace: Trace) -> CustomRuleParams:
+    def under(self, trace: tracer.Trace) -> CustomRuleParams:
         """The equation as a trace hands it over, whose values its functions may hold.
 
         A batch is noted, and of a derivative the primals are meant, where closures have no derivative.
@@ -85,7 +84,7 @@ class Rule:
     keeps_traced = True
     batches = False
     holds_traced = False
-    home: Trace | None = None
+    home: tracer.Trace | None = None
 
     def __repr__(self) -> str:
         return self.kind
@@ -132,7 +131,7 @@ class RuleAround(Rule):
 class Undifferentiated(RuleAround):
     """The rule of an equation that a derivative, `trace`, has handed over: closures hold the primals of its values."""
 
-    def __init__(self, inner: Rule, trace: Trace) -> None:
+    def __init__(self, inner: Rule, trace: tracer.Trace) -> None:
         super().__init__(inner)
         self.inner = inner
         self.trace = trace
@@ -164,27 +163,27 @@ class Undifferentiated(RuleAround):
 
     @contextmanager
     def _primals(self) -> Iterator[PrimalTrace]:
-        trace = PrimalTrace(current_trace(), self.trace)
-        with use_trace(trace):
+        trace = PrimalTrace(tracer.current_trace(), self.trace)
+        with tracer.use_trace(trace):
             yield trace
 
 
-class PrimalTrace(Trace):
+class PrimalTrace(tracer.Trace):
     """Hands every operation on, with the primals of the values of `of`, a derivative that has handed over to a rule."""
 
-    parent: Trace
+    parent: tracer.Trace
 
-    def __init__(self, parent: Trace, of: Trace) -> None:
+    def __init__(self, parent: tracer.Trace, of: tracer.Trace) -> None:
         super().__init__(parent)
         self.of = of
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         if prim.holds_functions:
             params = params.under(self.of)
-        with use_trace(self.parent):
-            return bind(prim, *map(self.primal, args), params=params)
+        with tracer.use_trace(self.parent):
+            return tracer.bind(prim, *map(self.primal, args), params=params)
 
-    def knows(self, owner: Trace) -> bool:
+    def knows(self, owner: tracer.Trace) -> bool:
         """The values of the trace that has handed over."""
         return owner is self.of
 
@@ -203,7 +202,7 @@ def _named_axes(p: CustomRuleParams) -> Iterator[None]:
     if not p.axes:
         yield
         return
-    with use_trace(ScopeTrace(current_trace(), p.scope, p.axes)):
+    with tracer.use_trace(ScopeTrace(tracer.current_trace(), p.scope, p.axes)):
         yield
 
 
@@ -261,3 +260,46 @@ def _print(eqn: ir.Eqn, names: ir.Names) -> str:
 
 
 ir.define_printer(custom_rule_p, _print)
+
+
+OfTangents = Callable[[ad.Values, ad.Tangents], tuple[ad.Values, Sequence[ad.Tangent | None]]]
+"""From values and tangents to results and tangents."""
+
+
+_GIVEN = object()
+"""Stands for a tangent that is there."""
+
+
+class Masked:
+    """`fun` of values and tangents as a flat function of the values and the nonzero tangents.
+
+    It gives the results and then the nonzero tangents of `fun`, and knows afterwards which these are.
+    """
+
+    def __init__(self, fun: OfTangents, num_values: int, tangents: ad.Tangents) -> None:
+        self.fun = fun
+        self.num_values = num_values
+        self.tangents = tangents
+        self.num_outs = 0
+        self.marks: list[ad.Zero | object | None] = []
+
+    @property
+    def dots(self) -> list[Value]:
+        """The tangents that are not zero."""
+        return [t for t in self.tangents if not isinstance(t, ad.Zero)]
+
+    def __call__(self, *args: Value) -> list[Value]:
+        values, given = args[: self.num_values], iter(args[self.num_values :])
+        tangents = [t if isinstance(t, ad.Zero) else next(given) for t in self.tangents]
+        outs, out_tangents = self.fun(values, tangents)
+        there = [t for t in out_tangents if t is not None and not isinstance(t, ad.Zero)]
+        self.num_outs = len(outs)
+        # Not the tangents themselves, which belong to the trace that this runs under.
+        self.marks = [t if t is None or isinstance(t, ad.Zero) else _GIVEN for t in out_tangents]
+        return [*outs, *there]
+
+    def apart(self, results: ad.Values) -> tuple[list[Value], ad.Cotangents]:
+        """What `fun` gave, from what this function gave under another trace."""
+        outs, rest = util.split_list(results, [self.num_outs])
+        dots = iter(rest)
+        return outs, [t if t is None or isinstance(t, ad.Zero) else next(dots) for t in self.marks]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core import arrays, errors, ir, prims, rules, trace
 from fiveloop.core.arrays import Value
-from fiveloop.core.index import access, eager, modes
+from fiveloop.core.index import access, bounds, eager
 from fiveloop.core.index import parse as index_parse
 
 
@@ -70,12 +70,12 @@ class Place:
     ) -> Value:
         """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
         _check_flags(flags)
-        x, index = self._x, modes.by_mode(self._x.shape, self._index, mode)
+        x, index = self._x, bounds.by_mode(self._x.shape, self._index, mode)
         if mode not in ("drop", "fill"):
             return read_array(x, index)
         if fill_value is None:
-            return modes.take_or_fill(x, index, modes.filler_of(x.dtype))
-        return modes.take_or_fill(x, index, access.cast_for_write(x.aval, (), fill_value))
+            return bounds.take_or_fill(x, index, bounds.filler_of(x.dtype))
+        return bounds.take_or_fill(x, index, access.cast_for_write(x.aval, (), fill_value))
 
     def set(self, v: arrays.ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
@@ -118,13 +118,15 @@ class Place:
             prims.bad_type(f"x.at[index].apply: expected a function, got {fun!r}")
         place = access.masked_place(self._x.shape, self._index)
         if place is not None and not trace.is_concrete(place.mask):
-            old = place.laid(modes.take_or_fill(self._x, place.normal, None))
+            old = place.laid(bounds.take_or_fill(self._x, place.normal, None))
             return access.put_masked(self._x, place, fun(old))
-        if mode in modes.CLAMPED:
+        if mode in bounds.CLAMPED:
             old = self.get(mode=mode)
         else:  # one outside, where what is computed is left out, but has a derivative
             one = prims.full((), 1, self._x.dtype)
-            old = modes.take_or_fill(self._x, modes.by_mode(self._x.shape, self._index, mode), one)
+            old = bounds.take_or_fill(
+                self._x, bounds.by_mode(self._x.shape, self._index, mode), one
+            )
         return self._put(fun(old), "set", mode=mode, **flags)
 
     def max(self, v: arrays.ArrayLike, **options: Any) -> Value:
@@ -150,7 +152,7 @@ class Place:
         indices_are_sorted: bool = False,
     ) -> Value:
         x, flags = self._x, (unique_indices, indices_are_sorted)
-        index, drops = modes.by_mode(x.shape, self._index, mode), mode not in modes.CLAMPED
+        index, drops = bounds.by_mode(x.shape, self._index, mode), mode not in bounds.CLAMPED
         place = access.masked_place(x.shape, index)
         if place is not None and not trace.is_concrete(place.mask):
             return access.put_masked(x, place, v, kind, drops)

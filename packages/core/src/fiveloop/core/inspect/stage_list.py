@@ -2,7 +2,7 @@
 
 Two ways lead from the trace. The derivatives: jvp, its known and its linear half, and the transpose of the
 linear half. And the way to the machine: each registered pass, StableHLO, and what XLA makes of it. The
-program of a derivative goes that way too: `stages(grad(f), x)`.
+program of a derivative goes that way too: `stages(grad(f), x)`. `in_place` says how its loops stay in place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from typing import Any
 
 from fiveloop.core import errors, ir, transforms, util
 from fiveloop.core.api.staging import make_jaxpr
+from fiveloop.core.backend import client
+from fiveloop.core.backend.gate import WholeCopy, array_copies
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.dispatch import compiled, prepared
+from fiveloop.core.lower.module import ladder
 from fiveloop.core.passes import Pass, all_passes
 
 Content = ir.Jaxpr | str
@@ -234,3 +237,37 @@ _MACHINE = (
         lambda before: compiled(before.jaxpr("trace")).executable.optimized_text(),
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """How `order` was written, None if the program has none; the copies of whole arrays in the bodies of loops."""
+
+    emission: str | None
+    copies: tuple[WholeCopy, ...]
+
+
+def in_place(jaxpr: ir.Jaxpr) -> InPlace:
+    """How a program's loops stay in place. It is compiled only if a loop may update an array.
+
+    >>> from fiveloop.core import make_jaxpr
+    >>> in_place(make_jaxpr(lambda x: x + 1.0)(2.0))
+    InPlace(emission=None, copies=())
+    """
+    lowered = prepared(jaxpr).lowered()
+    if not lowered.updates_in_loops:
+        return InPlace(None, ())
+    program = compiled(jaxpr)
+    used = lowered.uses_order or program.emission.guards
+    copies = array_copies(program.executable.optimized_text())
+    return InPlace(program.emission.value if used else None, tuple(copies))
+
+
+def ready_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
+    """The jaxpr after all passes, as it is lowered; remembered on it."""
+    return prepared(jaxpr).ready()
+
+
+def recomputes_in_branches() -> bool:
+    """Whether a recomputation is lowered as a branch that is always taken, because the compiler drops barriers."""
+    return ladder(client.platform())[0].branches

@@ -15,9 +15,8 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.call import forget_signatures
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.lower.emission import Emission, ladder
 from fiveloop.core.lower.fingerprint import Form, form_of, opened
-from fiveloop.core.lower.module import Lowered, lower_jaxpr
+from fiveloop.core.lower.module import Emission, Lowered, ladder, lower_jaxpr
 
 
 @dataclass(frozen=True, slots=True)

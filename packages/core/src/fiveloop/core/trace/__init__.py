@@ -1,7 +1,7 @@
 """Traces, tracers and staging."""
 
-from .axes import AxisScope, axis_scope, find_axis, new_axis
-from .boundary import boundary, guarded, hide_frames
+from .axes import AxisScope, AxisTrace, ScopeTrace, axis_scope, find_axis, new_axis
+from .boundary import boundary, guarded, hide_frames, pass_out
 from .fused import fused, is_fused
 from .leaks import leak_checked
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form

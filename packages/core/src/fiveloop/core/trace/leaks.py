@@ -12,14 +12,7 @@ from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from fiveloop.core import errors, ir
-from fiveloop.core.trace.tracer import (
-    Trace,
-    Tracer,
-    current_source,
-    ended_traces,
-    note_ended,
-    where_made,
-)
+from fiveloop.core.trace import tracer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,17 +25,17 @@ _WAYS = 40
 @contextmanager
 def noting_ended() -> Iterator[None]:
     """Within the block, traces that end are noted, so that `leak_checked` engines look for what they leave."""
-    before = ended_traces()
-    note_ended([])
+    before = tracer.ended_traces()
+    tracer.note_ended([])
     try:
         yield
     finally:
-        note_ended(before)
+        tracer.note_ended(before)
 
 
 def checks_leaks() -> bool:
     """Whether leaks are looked for."""
-    return ended_traces() is not None
+    return tracer.ended_traces() is not None
 
 
 def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
@@ -50,7 +43,7 @@ def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(engine)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        ended = ended_traces()
+        ended = tracer.ended_traces()
         if ended is None:
             return engine(*args, **kwargs)
         count = len(ended)
@@ -68,7 +61,7 @@ def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _check(ended: list[weakref.ref[Trace]]) -> None:
+def _check(ended: list[weakref.ref[tracer.Trace]]) -> None:
     # Most of those alive only wait for a collection, which is quick for young objects.
     for generation in (1, 2):
         if not _alive(ended):
@@ -76,14 +69,14 @@ def _check(ended: list[weakref.ref[Trace]]) -> None:
         gc.collect(generation)
     traces = _alive(ended)
     found = gc.get_referrers(*traces) if traces else []
-    held = [x for x in found if isinstance(x, Tracer) and x.owner in traces]
+    held = [x for x in found if isinstance(x, tracer.Tracer) and x.owner in traces]
     del found, traces
     for x in held:
         if not _kept_on_purpose(x, held):
             raise _leak(x)
 
 
-def _alive(refs: list[weakref.ref[Trace]]) -> list[Trace]:
+def _alive(refs: list[weakref.ref[tracer.Trace]]) -> list[tracer.Trace]:
     return [trace for ref in refs if (trace := ref()) is not None]
 
 
@@ -116,19 +109,19 @@ def _keeps(holder: object) -> bool:
     return bool(getattr(type(holder), "keeps_traced", False))
 
 
-def _leak(tracer: Tracer) -> errors.LeakError:
-    holder = _holder(tracer)
+def _leak(held: tracer.Tracer) -> errors.LeakError:
+    holder = _holder(held)
     return errors.LeakError(
-        f"a traced value of type {tracer.aval}{where_made(tracer)} in {ir.function_source(tracer.owner.fun)} is still "
+        f"a traced value of type {held.aval}{tracer.where_made(held)} in {ir.function_source(held.owner.fun)} is still "
         f"held after that function has returned, by {holder}; return it from the function instead of storing it"
-        f"{errors.at_source(current_source())}"
+        f"{errors.at_source(tracer.current_source())}"
     )
 
 
-def _holder(tracer: object) -> str:
+def _holder(held: object) -> str:
     """What holds a tracer, as a user would name it."""
     seen: set[int] = set()
-    level: list[tuple[object, str]] = [(tracer, "")]
+    level: list[tuple[object, str]] = [(held, "")]
     for _ in range(_DEPTH):
         outer: list[tuple[object, str]] = []
         for x, within in level:
@@ -183,7 +176,7 @@ def _named(holder: object, x: object) -> str | None:
     slots = getattr(holder, "__dict__", None)
     attributes = slots.items() if isinstance(slots, dict) else _slots_of(holder)
     for name, value in attributes:
-        if value is x and not isinstance(holder, (ModuleType, Tracer)):
+        if value is x and not isinstance(holder, (ModuleType, tracer.Tracer)):
             return _attribute(name, holder)
     return None
 
@@ -215,6 +208,6 @@ def _container(holder: object) -> str | None:
     """How to speak of what lies in a container that has no name itself."""
     if isinstance(holder, (list, tuple, dict, set)):
         return f"a {type(holder).__name__} in "
-    if isinstance(holder, Tracer):
+    if isinstance(holder, tracer.Tracer):
         return "another traced value in "
     return None

@@ -15,7 +15,7 @@ from .batch import (
 )
 from .cost import equation_cost, equation_time, gradient_time, jaxpr_cost, jaxpr_time, operations_of
 from .dce import dce, smaller
-from .directions import batch_directions
+from fiveloop.core.transforms.batch import batch_directions
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed
 from .jvp import JvpTracer, jvp_flat, jvp_jaxpr
 from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
@@ -27,16 +27,20 @@ from .policies import (
     Candidate,
     Complement,
     Composable,
+    DEFAULT_PLAN,
     EverythingSaveable,
     FirstOf,
+    Labels,
     MinimumCut,
     NothingSaveable,
     Policy,
+    SAVE_EVERYTHING,
+    SavingPlan,
     as_policy,
+    labels_of,
     may_weigh,
 )
 from .residuals import Known, body_work, is_light_chain
-from .saving import DEFAULT_PLAN, Labels, SAVE_EVERYTHING, SavingPlan, labels_of
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck
 from .jvp import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of

@@ -1,4 +1,9 @@
-"""Batching: a trace of values with one more axis, and the batched jaxpr."""
+"""Batching: a trace of values with one more axis, and the batched jaxpr.
+
+Where the axis is that of directions of a derivative, the primal computation and its effects run once for all of them.
+An equation that has such an effect, and of which only some operands depend on the direction, is cut in two by its own
+split rule: what does not depend on it runs once, with the effects.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,10 @@ from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, errors, ir, prims, rules, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.trace.leaks import leak_checked
-from fiveloop.core.trace.modes import chosen_settings
+from fiveloop.core.trace import leaks, modes, tracer
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import (
-    ARGUMENT,
-    Trace,
-    Tracer,
-    bind,
-    current_source,
-    current_trace,
-    running,
-    use_trace,
-)
-from fiveloop.core.transforms.eval import eval_jaxpr
+from fiveloop.core.transforms import policies
+from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
 
 BatchDim = int | None
 
@@ -33,7 +28,7 @@ class Same(int):
 SAME = Same(0)
 
 
-class BatchTracer(Tracer):
+class BatchTracer(tracer.Tracer):
     """A value whose axis `dim` is the batch."""
 
     __slots__ = ("_aval", "dim", "value")
@@ -42,7 +37,7 @@ class BatchTracer(Tracer):
     _aval: ir.Aval | None
 
     def __init__(
-        self, trace: Trace, value: Value, dim: int, source: ir.Source | str | None = None
+        self, trace: tracer.Trace, value: Value, dim: int, source: ir.Source | str | None = None
     ) -> None:
         super().__init__(trace, source)
         _set_value(self, value)
@@ -63,7 +58,7 @@ _set_value, _set_dim, _set_aval = (
 )
 
 
-class BatchTrace(Trace):
+class BatchTrace(tracer.Trace):
     """Computes a whole batch at once, by the batch rules, under the parent trace.
 
     It may bind a named axis of the user's, and `batch_axis`. What goes over one of them is for the batch rules even
@@ -74,12 +69,12 @@ class BatchTrace(Trace):
     which each lane has its own: one with a batch axis, or one of `own`, whose contents are the same in all lanes.
     """
 
-    parent: Trace
+    parent: tracer.Trace
     decides: ClassVar[bool] = False
 
     def __init__(
         self,
-        parent: Trace,
+        parent: tracer.Trace,
         size: int,
         fun: object = None,
         axis: ir.NamedAxis | None = None,
@@ -109,10 +104,10 @@ class BatchTrace(Trace):
             dims = tuple([d if d is None else int(d) for d in dims])
         shared = not over and dims.count(None) == len(dims)
         if shared and not self._once_a_lane(prim, values, params):
-            with use_trace(self.parent):
-                return bind(prim, *values, params=params)
-        source = current_source()
-        with use_trace(self.parent, source):
+            with tracer.use_trace(self.parent):
+                return tracer.bind(prim, *values, params=params)
+        source = tracer.current_source()
+        with tracer.use_trace(self.parent, source):
             if over:
                 params = ir.params_with_axes(params, dict.fromkeys(over, self._batch_axis))
             elif self.size == 0 and rules.is_pure(prim):
@@ -151,7 +146,7 @@ class BatchTrace(Trace):
         pairs = zip(values, dims, strict=True)
         avals = [x.aval if d is None else x.aval.unbatched(d) for x, d in pairs]
         outs, _ = rules.abstract_eval_rules[prim](avals, params)
-        return [self.wrap(prims.zeros_of(a.batched(0)), 0, current_source()) for a in outs]
+        return [self.wrap(prims.zeros_of(a.batched(0)), 0, tracer.current_source()) for a in outs]
 
     def _once_a_lane(self, prim: ir.Primitive[Any], values: ad.Values, params: Any) -> bool:
         """Whether an operation on what the lanes share is for the batch rules nevertheless."""
@@ -175,11 +170,11 @@ class BatchTrace(Trace):
             raise ValueError(
                 f"vmap of {ir.function_source(self.fun)}: it closes over {x.aval}, which is also "
                 f"an argument, an element "
-                f"for each lane; pass it, or close over it{errors.at_source(current_source())}"
+                f"for each lane; pass it, or close over it{errors.at_source(tracer.current_source())}"
             )
         return x, None
 
-    def knows(self, owner: Trace) -> bool:
+    def knows(self, owner: tracer.Trace) -> bool:
         """Its own values, and those of its kin."""
         return owner is self or (isinstance(owner, BatchTrace) and owner.tag is self.tag)
 
@@ -189,12 +184,14 @@ class BatchTrace(Trace):
         self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
         return [self.wrap(x, d) for x, d in pairs]
 
-    def wrap(self, value: Value, dim: BatchDim, source: ir.Source | str | None = ARGUMENT) -> Value:
+    def wrap(
+        self, value: Value, dim: BatchDim, source: ir.Source | str | None = tracer.ARGUMENT
+    ) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
         return value if dim is None else BatchTracer(self, value, dim, source)
 
 
-@leak_checked
+@leaks.leak_checked
 def batch_flat(
     fun: Callable[..., Sequence[Any]],
     size: int,
@@ -211,11 +208,13 @@ def batch_flat(
     then they may also close over its values.
     """
     axis = axis if kin is None else kin.axis
-    trace = BatchTrace(current_trace(), size, user_fun or fun, axis, binds_batch=True, kin=kin)
+    trace = BatchTrace(
+        tracer.current_trace(), size, user_fun or fun, axis, binds_batch=True, kin=kin
+    )
     return run_batch(trace, fun, values, dims)
 
 
-@leak_checked
+@leaks.leak_checked
 def batch_over(
     axis: ir.NamedAxis | None,
     fun: Callable[..., Sequence[Any]],
@@ -225,7 +224,7 @@ def batch_over(
     user_fun: object = None,
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a user's flat function over a batch that goes by `axis`, and their batch axes."""
-    trace = BatchTrace(current_trace(), size, user_fun or fun, axis)
+    trace = BatchTrace(tracer.current_trace(), size, user_fun or fun, axis)
     return run_batch(trace, fun, values, dims)
 
 
@@ -237,7 +236,7 @@ def run_batch(
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function under a trace, which ends with it, and their batch axes."""
     args = trace.enter(values, dims)
-    with running(trace):
+    with tracer.running(trace):
         outs = [arrays.as_value(out, "a result") for out in fun(*args)]
         pairs = [trace.pair(out) for out in outs]
     return [x for x, _ in pairs], [d for _, d in pairs]
@@ -291,7 +290,7 @@ def batch_jaxpr(
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
     return jaxpr.remember(
-        ("batch", size, dims, wanted, tuple(own), chosen_settings()),
+        ("batch", size, dims, wanted, tuple(own), modes.chosen_settings()),
         lambda: _batch_jaxpr(jaxpr, size, dims, wanted, own),
     )
 
@@ -304,7 +303,7 @@ def _batch_jaxpr(
 
     def run(*args: Value) -> list[Value]:
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
-        trace = BatchTrace(current_trace(), size, evaluate, binds_batch=binds)
+        trace = BatchTrace(tracer.current_trace(), size, evaluate, binds_batch=binds)
         trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)
         outs, out_dims = run_batch(trace, evaluate, args, dims)
         out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
@@ -418,3 +417,48 @@ def _after_body(
         differ = tuple(map(any, zip(differ, ins[body.carry :], strict=False)))
         ins = (*ins[: body.carry], *differ, *ins[body.carry + len(differ) :])
     return ins, tuple(map(any, zip(outs, differ, strict=True)))
+
+
+class DirectionTrace(BatchTrace):
+    """Computes derivatives in many directions at once; what the directions share is theirs together."""
+
+    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
+        unknown = [self.pair(x)[1] is not None for x in args]
+        if any(unknown) and prim in rules.split_rules and _acts(prim, args, params, unknown):
+            return self._in_two(prim, args, params, unknown)
+        return super().process(prim, args, params)
+
+    def _once_a_lane(self, prim: ir.Primitive[Any], values: ad.Values, params: Any) -> bool:
+        return prim.creates_state
+
+    def _in_two(
+        self, prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]
+    ) -> list[Value]:
+        eqn = rules.new_eqn(prim, [ir.Var(x.aval) for x in args], params)
+        inst = [not x.aval.accumulates for x in args]
+        cut = rules.split_rules[prim](policies.SAVE_EVERYTHING, unknown, inst, eqn)
+        return run_halves(eqn, cut, args, self.parent, self._in_all)
+
+    def _in_all(self, eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
+        return super().process(eqn.primitive, operands, eqn.params)
+
+
+def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]) -> bool:
+    """Whether an operation does something to what the directions share."""
+    if not ir.jaxprs_in(params):
+        return False
+    effects = rules.abstract_eval_rules[prim]([x.aval for x in args], params)[1]
+    return any(
+        not unknown[e.position] if isinstance(e, ir.PositionalEffect) else True
+        for e in effects
+        if not e.droppable
+    )
+
+
+@leaks.leak_checked
+def batch_directions(
+    fun: Callable[..., Sequence[Any]], size: int, values: ad.Values, user_fun: object
+) -> tuple[list[Value], list[BatchDim]]:
+    """The outputs of a derivative in many directions, which lie in axis 0 of each value, and their batch axes."""
+    trace = DirectionTrace(tracer.current_trace(), size, user_fun, binds_batch=True)
+    return run_batch(trace, fun, values, [0] * len(values))

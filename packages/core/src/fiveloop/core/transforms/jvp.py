@@ -7,21 +7,8 @@ from typing import Any
 
 from fiveloop.core import ad, arrays, ir, rules, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.rules import jvp_rules
-from fiveloop.core.trace.leaks import leak_checked
+from fiveloop.core.trace import leaks, tracer
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import (
-    ARGUMENT,
-    Trace,
-    Tracer,
-    bind,
-    check_live,
-    current_source,
-    current_trace,
-    is_concrete,
-    running,
-    use_trace,
-)
 from fiveloop.core.transforms.eval import eval_jaxpr
 
 
@@ -79,7 +66,7 @@ def add_tangents(x: ad.Tangent, y: ad.Tangent) -> ad.Tangent:
     return rules.type_rules(x.aval).add(x, y)
 
 
-class JvpTracer(Tracer):
+class JvpTracer(tracer.Tracer):
     """A value with its tangent."""
 
     __slots__ = ("primal", "tangent")
@@ -88,7 +75,7 @@ class JvpTracer(Tracer):
 
     def __init__(
         self,
-        trace: Trace,
+        trace: tracer.Trace,
         primal: Value,
         tangent: ad.Tangent,
         source: ir.Source | str | None = None,
@@ -129,7 +116,7 @@ class JvpTracer(Tracer):
         """The primal, of a value that has no slope; of another the number would have none, without a word."""
         known = self._known()
         if (
-            is_concrete(known)
+            tracer.is_concrete(known)
             and self.aval.differentiable
             and not isinstance(self.tangent, ad.Zero)
         ):
@@ -141,28 +128,28 @@ class JvpTracer(Tracer):
         return known
 
     def _known(self) -> Any:
-        check_live(self)
+        tracer.check_live(self)
         return self.primal
 
 
 _set_primal, _set_tangent = arrays.setter(JvpTracer, "primal"), arrays.setter(JvpTracer, "tangent")
 
 
-class JvpTrace(Trace):
+class JvpTrace(tracer.Trace):
     """Computes tangents along with values, by the jvp rules, under the parent trace."""
 
-    parent: Trace
+    parent: tracer.Trace
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
         if prim.holds_functions:
             params = params.under(self)
         if not prim.creates_state and all(isinstance(t, ad.Zero) for t in tangents):
-            with use_trace(self.parent):
-                return bind(prim, *primals, params=params)
-        source = current_source()
-        with use_trace(self.parent, source):
-            outs, outs_dot = jvp_rules[prim](primals, tangents, params)
+            with tracer.use_trace(self.parent):
+                return tracer.bind(prim, *primals, params=params)
+        source = tracer.current_source()
+        with tracer.use_trace(self.parent, source):
+            outs, outs_dot = rules.jvp_rules[prim](primals, tangents, params)
         return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
     def pair(self, x: Value) -> tuple[Value, ad.Tangent]:
@@ -172,13 +159,13 @@ class JvpTrace(Trace):
         return x, zero_like(x)
 
     def wrap(
-        self, primal: Value, tangent: ad.Tangent, source: ir.Source | str | None = ARGUMENT
+        self, primal: Value, tangent: ad.Tangent, source: ir.Source | str | None = tracer.ARGUMENT
     ) -> Value:
         """A value of this trace; a constant stays what it is."""
         return primal if isinstance(tangent, ad.Zero) else JvpTracer(self, primal, tangent, source)
 
 
-@leak_checked
+@leaks.leak_checked
 def jvp_flat(
     fun: Callable[..., Sequence[Any]],
     primals: ad.Values,
@@ -186,9 +173,9 @@ def jvp_flat(
     user_fun: object = None,
 ) -> ad.Duals:
     """The outputs of a flat function, and their tangents."""
-    trace = JvpTrace(current_trace(), user_fun or fun)
+    trace = JvpTrace(tracer.current_trace(), user_fun or fun)
     args = [trace.wrap(p, t) for p, t in zip(primals, tangents, strict=True)]
-    with running(trace):
+    with tracer.running(trace):
         outs = [arrays.as_value(out, "a result") for out in fun(*args)]
         pairs = [trace.pair(out) for out in outs]
     return [p for p, _ in pairs], [t for _, t in pairs]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from fiveloop.core import ad, arrays, ir, rules, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.transforms import jvp, partial_eval, saving
+from fiveloop.core.transforms import jvp, partial_eval, policies
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
 
@@ -46,7 +46,7 @@ def linearize_flat(
 
 
 def linearize_jaxpr(
-    jaxpr: ir.Jaxpr, nonzero: util.Mask, plan: saving.SavingPlan = saving.DEFAULT_PLAN
+    jaxpr: ir.Jaxpr, nonzero: util.Mask, plan: policies.SavingPlan = policies.DEFAULT_PLAN
 ) -> tuple[ir.Jaxpr, ir.Jaxpr, util.Mask, int]:
     r"""The known half, the linear half, which output tangents are nonzero, and the number of residuals.
 
@@ -102,7 +102,7 @@ class PartialTrace(trace.StageTrace):
 
     def __init__(self, parent: trace.Trace, fun: object = None) -> None:
         super().__init__(parent, fun)
-        self.plan = saving.DEFAULT_PLAN
+        self.plan = policies.DEFAULT_PLAN
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         unknown = [isinstance(x, trace.StageTracer) and x.owner is self for x in args]

@@ -17,7 +17,7 @@ from typing import Literal as OneOf
 
 from fiveloop.core import ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.transforms import eval, saving
+from fiveloop.core.transforms import eval, policies
 from fiveloop.core.transforms.residuals import Known, akin, body_work, minimum_cut
 
 Source = tuple[OneOf["input", "output", "saved"], int]
@@ -49,7 +49,7 @@ def split(
     jaxpr: ir.Jaxpr,
     unknown_in: Sequence[bool],
     inst_in: Sequence[bool],
-    plan: saving.SavingPlan,
+    plan: policies.SavingPlan,
     ensure_out_unknown: Sequence[bool] | bool = False,
     ensure_out_inst: Sequence[bool] | bool = False,
     fixed_in: Sequence[bool] | bool = False,
@@ -115,7 +115,7 @@ class _Splitter:
         out_inst: util.Mask,
         fixed_in: util.Mask,
         kept_out: util.Mask,
-        plan: saving.SavingPlan,
+        plan: policies.SavingPlan,
     ) -> None:
         self.jaxpr = jaxpr
         self.unknown_in = unknown_in
@@ -127,7 +127,7 @@ class _Splitter:
         self.kept_out = ir.used_vars(util.select_by(kept_out, jaxpr.outvars))
         self.kept: set[ir.Var] = set()
         self.mutated = ir.mutated(jaxpr)
-        self.labels = saving.labels_of(jaxpr)
+        self.labels = policies.labels_of(jaxpr)
         self.lost = self._lost_refs()
         self.unknown: set[ir.Var] = set()
         self.forced: set[ir.Var] = set()
@@ -222,7 +222,7 @@ class _Splitter:
         ]
         return rule(self._plan_for(eqn), unknown, inst, eqn)
 
-    def _plan_for(self, eqn: ir.Eqn) -> saving.SavingPlan:
+    def _plan_for(self, eqn: ir.Eqn) -> policies.SavingPlan:
         """The plan for an equation that is cut in two, which says what is kept of it in any case."""
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         return replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())

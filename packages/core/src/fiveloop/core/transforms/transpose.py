@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import replace
-from fiveloop.core.transforms import eval, jvp, partial_eval, saving
+from fiveloop.core.transforms import eval, jvp, partial_eval, policies
 from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
 
@@ -164,7 +164,7 @@ def transpose_jaxpr(
     )
 
 
-PARTS = replace(saving.SAVE_EVERYTHING, parts=True)
+PARTS = replace(policies.SAVE_EVERYTHING, parts=True)
 
 
 def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:

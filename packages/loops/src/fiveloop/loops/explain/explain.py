@@ -10,7 +10,7 @@ from fiveloop.core import Jaxpr, ir, prims, trace
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.inspect.in_place import InPlace, in_place, ready_jaxpr
+from fiveloop.core.inspect.stage_list import InPlace, in_place, ready_jaxpr
 from fiveloop.loops.explain import report
 from fiveloop.loops.options import telling
 from fiveloop.loops.plan import branch, operands

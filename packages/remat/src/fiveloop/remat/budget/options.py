@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.transforms import Candidate, saving
+from fiveloop.core.transforms import Candidate
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.stages import size_of, unknown_vars
 from fiveloop.remat.name import labels_first
@@ -163,7 +163,7 @@ class Passes:
 
 def both_passes(jaxpr: Jaxpr, unknown: util.Mask, policy: transforms.Policy) -> Passes:
     """The forward and the backward pass of a jaxpr, with a cotangent for each of its unknown results."""
-    plan = saving.SavingPlan(policy).at_boundary(transforms.body_work(jaxpr))
+    plan = transforms.SavingPlan(policy).at_boundary(transforms.body_work(jaxpr))
     at_hand = tuple(not u for u in unknown)
     cut = transforms.split(labels_first(jaxpr), unknown, at_hand, plan)
     linear = (*[False] * len(cut.residuals), *util.select_by(cut.staged_in, unknown))

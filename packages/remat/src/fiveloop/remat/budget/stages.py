@@ -10,7 +10,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, extend, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.transforms import saving
+from fiveloop.core.transforms import policies
 
 MOST = 32
 """How many stages there are at most: plans are searched among all ways to group them."""
@@ -200,7 +200,7 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
         if rule is None or all(unknown):
             found |= {*eqn.outvars, *ir.changed_refs(eqn)}
         else:
-            cut = rule(saving.SAVE_EVERYTHING, unknown, [True] * len(unknown), eqn)
+            cut = rule(policies.SAVE_EVERYTHING, unknown, [True] * len(unknown), eqn)
             found |= set(util.select_by(cut.out_unknown, eqn.outvars))
     return found
 

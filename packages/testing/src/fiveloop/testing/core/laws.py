@@ -23,8 +23,7 @@ from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.jvp import jvp_jaxpr
 from fiveloop.core.transforms.linearize import linearize_jaxpr
 from fiveloop.core.transforms.partial_eval import Split, split
-from fiveloop.core.transforms.policies import MinimumCut
-from fiveloop.core.transforms.saving import SAVE_EVERYTHING, SAVE_NOTHING, SavingPlan
+from fiveloop.core.transforms.policies import SAVE_EVERYTHING, SAVE_NOTHING, MinimumCut, SavingPlan
 from fiveloop.core.transforms.transpose import transpose_jaxpr
 from fiveloop.core.transforms.typecheck import typecheck
 from fiveloop.core.util import Mask, select_by
