@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fiveloop.core import errors, ir
 from fiveloop.core.dataclass import dataclass, field
@@ -201,50 +201,18 @@ class RuleTable(Generic[R]):
         return iter(self._cells)
 
 
-class AbstractEval(Protocol):
-    def __call__(self, avals: ir.Avals, p: Any, /) -> ir.Typing: ...
-
-
-class Lower(Protocol):
-    def __call__(self, ctx: Any, operands: IRValues, p: Any, /) -> list[IRValue]: ...
-
-
-class Impl(Protocol):
-    def __call__(self, values: ad.Values, p: Any, /) -> list[Value]: ...
-
-
-class Jvp(Protocol):
-    def __call__(self, primals: ad.Values, tangents: ad.Tangents, p: Any, /) -> ad.Duals: ...
-
-
-class Transpose(Protocol):
-    def __call__(self, cts: ad.Tangents, operands: ad.Operands, p: Any, /) -> ad.Cotangents: ...
-
-
-class Batch(Protocol):
-    def __call__(
-        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any, /
-    ) -> ad.Batched: ...
-
-
-class Split(Protocol):
-    def __call__(
-        self, plan: Any, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn, /
-    ) -> EqnSplit: ...
-
-
-class Dce(Protocol):
-    def __call__(
-        self, used: Sequence[bool], eqn: ir.Eqn, /
-    ) -> tuple[list[bool], ir.Eqn | None]: ...
-
-
-class CostRule(Protocol):
-    def __call__(self, avals: ir.Avals, p: Any, /) -> Cost: ...
-
-
-class Bodies(Protocol):
-    def __call__(self, p: Any, /) -> list[Body]: ...
+if TYPE_CHECKING:
+    # What a cell of each column is: a function of these positional arguments, the last of which are the params.
+    AbstractEval = Callable[[ir.Avals, Any], ir.Typing]
+    Lower = Callable[[Any, IRValues, Any], list[IRValue]]
+    Impl = Callable[[ad.Values, Any], list[Value]]
+    Jvp = Callable[[ad.Values, ad.Tangents, Any], ad.Duals]
+    Transpose = Callable[[ad.Tangents, ad.Operands, Any], ad.Cotangents]
+    Batch = Callable[[int, ad.Values, ad.BatchAxes, Any], ad.Batched]
+    Split = Callable[[Any, Sequence[bool], Sequence[bool], ir.Eqn], EqnSplit]
+    Dce = Callable[[Sequence[bool], ir.Eqn], tuple[list[bool], ir.Eqn | None]]
+    CostRule = Callable[[ir.Avals, Any], Cost]
+    Bodies = Callable[[Any], list[Body]]
 
 
 abstract_eval_rules: RuleTable[AbstractEval] = RuleTable("abstract_eval")

@@ -43,8 +43,6 @@ def accumulate_grads(
     argnums: Literal[0] = 0,
     **options: Unpack[Options],
 ) -> Callable[Concatenate[X, P], tuple[R, X]]: ...
-
-
 @overload
 def accumulate_grads(
     fun: Callable[Concatenate[X, Y, P], R],
@@ -52,8 +50,6 @@ def accumulate_grads(
     argnums: Literal[1],
     **options: Unpack[Options],
 ) -> Callable[Concatenate[X, Y, P], tuple[R, Y]]: ...
-
-
 @overload
 def accumulate_grads(
     fun: Callable[Concatenate[X, Y, P], R],
@@ -61,8 +57,6 @@ def accumulate_grads(
     argnums: tuple[Literal[0], Literal[1]],
     **options: Unpack[Options],
 ) -> Callable[Concatenate[X, Y, P], tuple[R, tuple[X, Y]]]: ...
-
-
 @overload
 def accumulate_grads(
     fun: Callable[..., R],
@@ -70,8 +64,6 @@ def accumulate_grads(
     argnums: int | Sequence[int],
     **options: Unpack[Options],
 ) -> Callable[..., tuple[R, pytree.Pytree]]: ...
-
-
 @trace.boundary
 def accumulate_grads(
     fun: Callable[..., Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from operator import index
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace
 from fiveloop.core.dataclass import dataclass, replace
@@ -138,10 +138,8 @@ def loop_of(
     return Loop(params, [*traced.consts, *traced.refs], traced.num_promoted)
 
 
-class BodyPass(Protocol):
-    """What changes the body of a loop while it is traced, before any derivative; with `tells` it says why."""
-
-    def __call__(self, traced: TracedBody, nsteps: int, tells: bool, /) -> TracedBody: ...
+BodyPass: TypeAlias = Callable[[TracedBody, int, bool], TracedBody]
+"""Changes the body of a loop of so many steps while it is traced, before any derivative; if asked to, it says why."""
 
 
 BODY_PASSES: dict[str, BodyPass] = {}

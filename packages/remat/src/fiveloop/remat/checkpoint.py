@@ -35,8 +35,6 @@ def checkpoint(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[P, R]: ...
-
-
 @overload
 def checkpoint(
     *,
@@ -46,8 +44,6 @@ def checkpoint(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-
-
 @trace.boundary
 def checkpoint(
     fun: Callable[..., Any] | None = None,

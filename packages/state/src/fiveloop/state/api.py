@@ -35,12 +35,8 @@ T = TypeVar("T")
 
 @overload
 def new_ref(init: ArrayLike, *, differentiable: bool = True) -> Ref: ...
-
-
 @overload
 def new_ref(init: T, *, differentiable: bool = True) -> T: ...
-
-
 def new_ref(init: Any, *, differentiable: bool = True) -> Any:
     """A mutable array that starts with the contents of `init`; a pytree of arrays gives a pytree of Refs.
 
@@ -89,12 +85,8 @@ def _new_ref(differentiable: bool, x: Value) -> Value:
 
 @overload
 def freeze(ref: Ref) -> Value: ...
-
-
 @overload
 def freeze(ref: T) -> T: ...
-
-
 def freeze(ref: Any) -> Any:
     """The final contents of a Ref, or of a pytree of Refs; the Ref cannot be used afterwards.
 
@@ -243,12 +235,8 @@ ACCESS.update(get=get, set=set, swap=swap, addupdate=addupdate)
 
 @overload
 def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
-
-
 @overload
 def run_state(f: Callable[[T], None]) -> Callable[[object], pytree.Pytree]: ...
-
-
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
     """A function of values from one that works on Refs: Refs are made, `f` is run on them, they are frozen.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Self, TypeAlias
 
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass
@@ -71,10 +71,7 @@ class Handling:
         return any(isinstance(e, self.effect) for e in holder.effects)
 
 
-class HandlerRule(Protocol):
-    def __call__(
-        self, handling: Handling, ref: Value, operands: ad.Values, p: Any, /
-    ) -> ad.Values: ...
+HandlerRule: TypeAlias = Callable[[Handling, Value, ad.Values, Any], ad.Values]
 
 
 handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(

@@ -367,8 +367,6 @@ def jvp(
     *,
     has_aux: Literal[False] = False,
 ) -> tuple[R, R]: ...
-
-
 @overload
 def jvp(
     fun: Callable[[*Ts], tuple[R, Aux]],
@@ -377,8 +375,6 @@ def jvp(
     *,
     has_aux: Literal[True],
 ) -> tuple[R, R, Aux]: ...
-
-
 @overload
 def jvp(
     fun: Callable[..., R],
@@ -387,8 +383,6 @@ def jvp(
     *,
     has_aux: Literal[False] = False,
 ) -> tuple[R, R]: ...
-
-
 @overload
 def jvp(
     fun: Callable[..., tuple[R, Aux]],
@@ -397,8 +391,6 @@ def jvp(
     *,
     has_aux: Literal[True],
 ) -> tuple[R, R, Aux]: ...
-
-
 @trace.boundary
 def jvp(
     fun: Callable[..., Any],
@@ -447,14 +439,10 @@ def _inner(what: str) -> flatten.Naming:
 def linearize(
     fun: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
 ) -> tuple[R, Callable[..., R]]: ...
-
-
 @overload
 def linearize(
     fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Literal[True]
 ) -> tuple[R, Callable[..., R], Aux]: ...
-
-
 @trace.boundary
 def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and its derivative there as a function of tangents.
@@ -476,14 +464,10 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
 def vjp(
     fun: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
 ) -> tuple[R, Pullback[tuple[*Ts]]]: ...
-
-
 @overload
 def vjp(
     fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Literal[True]
 ) -> tuple[R, Pullback[tuple[*Ts]], Aux]: ...
-
-
 @trace.boundary
 def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and a function from a cotangent of it to cotangents of the arguments.

@@ -72,22 +72,18 @@ class Gradient(Protocol):
     def __call__(
         self, fun: F1[X, P, object], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Opt]
     ) -> F1[X, P, X]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, object], argnums: Arg1, *, has_aux: No = False, **kw: Unpack[Opt]
     ) -> F2[X, Y, P, Y]: ...
-
     @overload
     def __call__(
         self, fun: F3[X, Y, Z, P, object], argnums: Arg2, *, has_aux: No = False, **kw: Unpack[Opt]
     ) -> F3[X, Y, Z, P, Z]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, object], argnums: Both, *, has_aux: No = False, **kw: Unpack[Opt]
     ) -> F2[X, Y, P, tuple[X, Y]]: ...
-
     @overload
     def __call__(
         self,
@@ -97,22 +93,18 @@ class Gradient(Protocol):
         has_aux: No = False,
         **kw: Unpack[Opt],
     ) -> F3[X, Y, Z, P, tuple[X, Y, Z]]: ...
-
     @overload
     def __call__(
         self, fun: F1[X, P, tuple[object, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Opt]
     ) -> F1[X, P, tuple[X, A]]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, tuple[object, A]], argnums: Arg1, *, has_aux: Yes, **kw: Unpack[Opt]
     ) -> F2[X, Y, P, tuple[Y, A]]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, tuple[object, A]], argnums: Both, *, has_aux: Yes, **kw: Unpack[Opt]
     ) -> F2[X, Y, P, tuple[tuple[X, Y], A]]: ...
-
     @overload
     def __call__(
         self, fun: Anything, argnums: Argnums = 0, *, has_aux: bool = False, **kw: Unpack[Opt]
@@ -126,27 +118,22 @@ class ValueAndGradient(Protocol):
     def __call__(
         self, fun: F1[X, P, R], argnums: Arg0 = 0, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> F1[X, P, tuple[R, X]]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, R], argnums: Arg1, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> F2[X, Y, P, tuple[R, Y]]: ...
-
     @overload
     def __call__(
         self, fun: F3[X, Y, Z, P, R], argnums: Arg2, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> F3[X, Y, Z, P, tuple[R, Z]]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, R], argnums: Both, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> F2[X, Y, P, tuple[R, tuple[X, Y]]]: ...
-
     @overload
     def __call__(
         self, fun: F3[X, Y, Z, P, R], argnums: AllThree, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> F3[X, Y, Z, P, tuple[R, tuple[X, Y, Z]]]: ...
-
     @overload
     def __call__(
         self, fun: Callable[..., R], argnums: Argnums, *, has_aux: bool = False, **kw: Unpack[Opt]
@@ -160,32 +147,26 @@ class Jacobian(Protocol):
     def __call__(
         self, fun: F1[X, P, Value], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F1[X, P, X]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, Value], argnums: Arg1, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F2[X, Y, P, Y]: ...
-
     @overload
     def __call__(
         self, fun: F2[X, Y, P, Value], argnums: Both, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F2[X, Y, P, tuple[X, Y]]: ...
-
     @overload
     def __call__(
         self, fun: F1[X, P, tuple[Value, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
     ) -> F1[X, P, tuple[X, A]]: ...
-
     @overload
     def __call__(
         self, fun: F1[Value, P, R], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F1[Value, P, R]: ...
-
     @overload
     def __call__(
         self, fun: F1[Value, P, tuple[R, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
     ) -> F1[Value, P, tuple[R, A]]: ...
-
     @overload
     def __call__(
         self, fun: Anything, argnums: Argnums = 0, *, has_aux: bool = False, **kw: Unpack[Jac]
@@ -199,12 +180,10 @@ class SecondDerivatives(Protocol):
     def __call__(
         self, fun: F1[Value, P, R], argnums: Arg0 = 0, *, has_aux: No = False, **kw: Unpack[Jac]
     ) -> F1[Value, P, R]: ...
-
     @overload
     def __call__(
         self, fun: F1[Value, P, tuple[R, A]], argnums: Arg0 = 0, *, has_aux: Yes, **kw: Unpack[Jac]
     ) -> F1[Value, P, tuple[R, A]]: ...
-
     @overload
     def __call__(
         self, fun: Anything, argnums: Argnums = 0, *, has_aux: bool = False, **kw: Unpack[Jac]

@@ -24,8 +24,6 @@ def custom_root(
     tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
     has_aux: Literal[False] = False,
 ) -> T: ...
-
-
 @overload
 def custom_root(
     f: Callable[[T], T],
@@ -34,8 +32,6 @@ def custom_root(
     tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
     has_aux: Literal[True],
 ) -> tuple[T, Aux]: ...
-
-
 @trace.boundary
 def custom_root(
     f: Callable[[Any], Any],
@@ -91,8 +87,6 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: Literal[False] = False,
 ) -> T: ...
-
-
 @overload
 def custom_linear_solve(
     matvec: Callable[[T], T],
@@ -103,8 +97,6 @@ def custom_linear_solve(
     *,
     has_aux: Literal[True],
 ) -> tuple[T, Aux]: ...
-
-
 @trace.boundary
 def custom_linear_solve(
     matvec: Callable[[Any], Any],

@@ -144,17 +144,14 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
-
     @overload
     def __get__(
         self: JitFunction[..., _Untyped], instance: object, owner: type | None = None
     ) -> _Bound[..., Any]: ...
-
     @overload
     def __get__(
         self: JitFunction[Concatenate[S, Q], R], instance: S, owner: type | None = None
     ) -> _Bound[Q, R]: ...
-
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Bound(self, instance)
 
@@ -366,8 +363,6 @@ def jit(
     inline: bool = False,
     compiler_options: stages.XlaOptions | None = None,
 ) -> JitFunction[P, R]: ...
-
-
 @overload
 def jit(
     *,
@@ -380,8 +375,6 @@ def jit(
     inline: bool = False,
     compiler_options: stages.XlaOptions | None = None,
 ) -> Decorator: ...
-
-
 def jit(
     fun: Callable[..., Any] | None = None,
     *,

@@ -110,12 +110,8 @@ def make_jaxpr(
 
 @overload
 def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
-
-
 @overload
 def eval_shape(fun: Callable[..., R], *args: Any, **kwargs: Any) -> R: ...
-
-
 @trace.boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of what `fun` would return, without computing anything.
@@ -170,12 +166,8 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 @overload
 def stop_gradient(x: arrays.ArrayLike) -> Value: ...
-
-
 @overload
 def stop_gradient(x: T) -> T: ...
-
-
 def stop_gradient(x: object) -> object:
     """The same arrays, through which no derivative flows; `x` is an array or a pytree of them.
 

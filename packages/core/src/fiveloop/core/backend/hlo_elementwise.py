@@ -4,7 +4,8 @@ Some names here (`abs`, `max`, `min`, `pow`, `complex`) hide Python's own in thi
 import the module `hlo` and write `hlo.max`.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -15,11 +16,8 @@ from .hlo_builder import Builder, IRValue, constant, generic, tensor_type
 BOOL = np.dtype(np.bool_)
 
 
-class Unary(Protocol):
-    """Writes an operation with one operand."""
-
-    def __call__(self, b: Builder, x: IRValue, /) -> IRValue:
-        """Append the operation and return its result."""
+Unary: TypeAlias = Callable[[Builder, IRValue], IRValue]
+"""Writes an operation with one operand, and gives its result."""
 
 
 class Binary(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ir, rules
-from fiveloop.core.backend import hlo, host_calls, native
+from fiveloop.core.backend import hlo, host_calls
 from fiveloop.core.backend.hlo import IRValues
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.fingerprint import form_of
@@ -40,13 +40,6 @@ class Emission(Enum):
     def branches(self) -> bool:
         """Whether an `if` orders what a barrier would not."""
         return self in (Emission.SCALAR_IF, Emission.GUARDED_IF)
-
-
-def ladder(platform: str) -> tuple[Emission, ...]:
-    """The ways to try, best first."""
-    if platform == "cpu" and native.jaxlib_version() < (0, 12):
-        return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
-    return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
 
 
 def emit_order(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.closed_call import closed_call_p
@@ -15,11 +15,8 @@ from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef, primitives
 
-
-class IndexRule(Protocol):
-    """The operands of an equation that say where it reads or writes its first one, a Ref or an array."""
-
-    def __call__(self, eqn: ir.Eqn, /) -> Sequence[ir.Atom]: ...
+IndexRule: TypeAlias = Callable[[ir.Eqn], Sequence[ir.Atom]]
+"""The operands of an equation that say where it reads or writes its first one, a Ref or an array."""
 
 
 index_rules: rules.RuleTable[IndexRule] = rules.RuleTable(

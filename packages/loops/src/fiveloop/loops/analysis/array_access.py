@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass
@@ -27,10 +27,8 @@ class Access:
     same: Sequence[ir.Var] = ()
 
 
-class AccessRule(Protocol):
-    """What an equation does with its first operand, an array, on a Ref that holds it; None if that cannot be."""
-
-    def __call__(self, eqn: ir.Eqn, ref: ir.Var, made: Made, /) -> Access | None: ...
+AccessRule: TypeAlias = Callable[[ir.Eqn, ir.Var, "Made"], Access | None]
+"""What an equation does with its first operand, an array, on a Ref that holds it; None if that cannot be."""
 
 
 access_rules: rules.RuleTable[AccessRule] = rules.RuleTable(

@@ -6,9 +6,9 @@ column `integer`; of a primitive without one nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -63,10 +63,8 @@ class Integer:
 Integers = Mapping[ir.Var, Integer]
 
 
-class IntegerRule(Protocol):
-    """What an equation makes of operands that are known; `p` are its params."""
-
-    def __call__(self, xs: Sequence[Integer], p: Any, /) -> Integer | None: ...
+IntegerRule: TypeAlias = Callable[[Sequence["Integer"], Any], "Integer | None"]
+"""What an equation makes of operands that are known; the last argument are its params."""
 
 
 integer_rules: rules.RuleTable[IntegerRule] = rules.RuleTable(

@@ -41,8 +41,6 @@ def scan(
     checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
-
-
 @overload
 def scan(
     f: Callable[[Carry, None], tuple[Carry, Y]],
@@ -55,8 +53,6 @@ def scan(
     checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y]: ...
-
-
 @overload
 def scan(
     f: Callable[[Carry, X], tuple[Carry, Y]],
@@ -70,8 +66,6 @@ def scan(
     checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y, Value]: ...
-
-
 @boundary
 def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],

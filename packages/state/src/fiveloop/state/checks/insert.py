@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
 from fiveloop.core.ir.indexer import Indexer, Span
@@ -20,16 +20,12 @@ INSERTED: trace.Setting[Checks] = trace.Setting("checks that are inserted", froz
 KINDS: Checks = frozenset([USER, "index", "nan", "div"])
 
 
-class Check(Protocol):
-    """Binds checks of an equation's operands, before it runs."""
-
-    def __call__(self, eqn: ir.Eqn, operands: ad.Values, /) -> None: ...
+Check: TypeAlias = Callable[[ir.Eqn, ad.Values], None]
+"""Binds checks of an equation's operands, before it runs."""
 
 
-class NanCheck(Protocol):
-    """Runs an equation, and binds a check that it makes no nan."""
-
-    def __call__(self, eqn: ir.Eqn, operands: ad.Values, /) -> list[Value]: ...
+NanCheck: TypeAlias = Callable[[ir.Eqn, ad.Values], list[Value]]
+"""Runs an equation, and binds a check that it makes no nan."""
 
 
 index_check_rules: RuleTable[Check] = RuleTable(

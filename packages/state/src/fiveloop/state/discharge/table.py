@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
@@ -87,8 +87,7 @@ class DischargeContext(Protocol):
         """A new Ref."""
 
 
-class DischargeRule(Protocol):
-    def __call__(self, ctx: Any, operands: Sequence[Any], p: Any, /) -> Sequence[Any]: ...
+DischargeRule: TypeAlias = Callable[[Any, Sequence[Any], Any], Sequence[Any]]
 
 
 discharge_rules: rules.RuleTable[DischargeRule] = rules.RuleTable(

@@ -9,64 +9,41 @@ from fiveloop.core import Value, pytree
 from fiveloop.core.api.staging import ShapeDtype
 
 K = TypeVar("K")
+Fun = Callable[..., Any]
 
 
 class HostFunction(Protocol):
     """The type of `callback` and `pure_callback`; a pytree of another kind is to be cast."""
 
     @overload
-    def __call__(
-        self, fun: Callable[..., Any], result_shape_dtypes: None, *args: Any, **kwargs: Any
-    ) -> None: ...
-
+    def __call__(self, fun: Fun, result_shape_dtypes: None, *args: Any, **kwargs: Any) -> None: ...
     @overload
     def __call__(
-        self,
-        fun: Callable[..., Any],
-        result_shape_dtypes: ShapeDtype | Value,
-        *args: Any,
-        **kwargs: Any,
+        self, fun: Fun, result_shape_dtypes: ShapeDtype | Value, *args: Any, **kwargs: Any
     ) -> Value: ...
-
     @overload
     def __call__(
         self,
-        fun: Callable[..., Any],
+        fun: Fun,
         result_shape_dtypes: tuple[ShapeDtype, ShapeDtype],
         *args: Any,
         **kwargs: Any,
     ) -> tuple[Value, Value]: ...
-
     @overload
     def __call__(
-        self,
-        fun: Callable[..., Any],
-        result_shape_dtypes: tuple[ShapeDtype, ...],
-        *args: Any,
-        **kwargs: Any,
+        self, fun: Fun, result_shape_dtypes: tuple[ShapeDtype, ...], *args: Any, **kwargs: Any
     ) -> tuple[Value, ...]: ...
-
     @overload
     def __call__(
-        self,
-        fun: Callable[..., Any],
-        result_shape_dtypes: list[ShapeDtype],
-        *args: Any,
-        **kwargs: Any,
+        self, fun: Fun, result_shape_dtypes: list[ShapeDtype], *args: Any, **kwargs: Any
     ) -> list[Value]: ...
-
     @overload
     def __call__(
-        self,
-        fun: Callable[..., Any],
-        result_shape_dtypes: dict[K, ShapeDtype],
-        *args: Any,
-        **kwargs: Any,
+        self, fun: Fun, result_shape_dtypes: dict[K, ShapeDtype], *args: Any, **kwargs: Any
     ) -> dict[K, Value]: ...
-
     @overload
     def __call__(
-        self, fun: Callable[..., Any], result_shape_dtypes: object, *args: Any, **kwargs: Any
+        self, fun: Fun, result_shape_dtypes: object, *args: Any, **kwargs: Any
     ) -> pytree.Pytree: ...
 
 

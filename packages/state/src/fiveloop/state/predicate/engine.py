@@ -9,7 +9,8 @@ rules are written for one lane, and batching comes after.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -59,10 +60,7 @@ class Guard:
         return gate(pred, x) if self.own[0] else x
 
 
-class PredicateRule(Protocol):
-    def __call__(
-        self, pred: Value, operands: ad.Values, guard: Guard, p: Any, /
-    ) -> list[Value]: ...
+PredicateRule: TypeAlias = Callable[[Value, ad.Values, Guard, Any], list[Value]]
 
 
 predicate_rules: rules.RuleTable[PredicateRule] = rules.RuleTable(
