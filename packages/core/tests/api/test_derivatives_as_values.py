@@ -19,7 +19,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
-from fiveloop.core.api.staging import is_spec
+from fiveloop.core.api.flatten import is_spec
 from fiveloop.core.primitives.special import cos, sin
 from fiveloop.testing.core.compare import assert_all_close, assert_all_near, assert_close
 from fiveloop.testing.core.misuse import assert_misuse, raised

@@ -29,7 +29,8 @@ from .api.implicit import custom_linear_solve, custom_root
 from .api.jit import JitFunction, jit
 from .api.stages import explain_cache_misses
 from .api.staging import named_call, optimization_barrier, platform_dependent, stop_gradient
-from .api.staging import ShapeDtype, closed_call, eval_shape, make_jaxpr
+from .api.flatten import ShapeDtype
+from .api.staging import closed_call, eval_shape, make_jaxpr
 from .arrays.array import ArrayLike, Scalar, Value
 from .arrays.array import Value as Array
 from .errors import (

@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ir, passes, rules, trace, transforms
+from fiveloop.core import Value, ir, passes, rules, trace, transforms
 from fiveloop.core.index import parse
 from fiveloop.core.ir import indexer
 from fiveloop.state import api, discharge, primitives, refs, views
-
-
-def _discharge_all(jaxpr: Jaxpr) -> Jaxpr:
-    """All Refs as values; the final contents of those that change are appended to the results."""
-    which = [isinstance(a, refs.AbstractRef) for a in jaxpr.in_avals]
-    changed = ir.mutated_positions(jaxpr.effects)
-    results = [w and k in changed for k, w in enumerate(which)]
-    return discharge.discharge_jaxpr(jaxpr, which, results, once=True)
 
 
 def _zeros(aval: ir.Aval) -> Value:
@@ -90,6 +82,6 @@ passes.register_pass(
         "discharge",
         after=("dce", "plan", "handle"),
         applies=discharge.jaxpr_holds_state,
-        run=_discharge_all,
+        run=discharge.discharge_all,
     )
 )

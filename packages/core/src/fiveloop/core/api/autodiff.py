@@ -506,7 +506,7 @@ def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[A
     flatten.check_callable("linear_transpose", fun)
     staged, flat = staging.stage_user(fun, primals, {})
     avals = staged.jaxpr.in_avals[len(staged.captured) :]
-    paths = pytree.tree_flatten_with_path((primals, {}), is_leaf=staging.is_spec)[0]
+    paths = pytree.tree_flatten_with_path((primals, {}), is_leaf=flatten.is_spec)[0]
     name = flatten.argument_naming("linear_transpose", fun)
     for (path, _), aval in zip(paths, avals, strict=True):
         if not aval.differentiable or aval.accumulates:

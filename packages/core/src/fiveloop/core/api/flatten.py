@@ -9,6 +9,8 @@ from inspect import Parameter, signature
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from fiveloop.core import ad, arrays, errors, ir, pytree, rules, trace, transforms
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
@@ -465,3 +467,25 @@ def refuse_closed_over(
                 f"{what}: {name} is {_shown(x)}, which the function also closes over, so that what is written "
                 f"through one would be lost; pass it, or close over it"
             )
+
+
+@dataclass(frozen=True)
+class ShapeDtype:
+    """The shape and dtype of an array that need not exist; `make_jaxpr`, `eval_shape` and `lower` take it."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def is_spec(x: object) -> bool:
+    """Whether something describes an array instead of being one."""
+    return isinstance(x, (ShapeDtype, ir.Aval))
+
+
+def aval_of(x: Any, what: str = "argument") -> ir.Aval:
+    """The type of a value or of a description of one."""
+    if isinstance(x, ir.Aval):
+        return x
+    if isinstance(x, ShapeDtype):
+        return ir.ShapedArray(tuple(x.shape), np.dtype(x.dtype))
+    return arrays.as_value(x, what).aval

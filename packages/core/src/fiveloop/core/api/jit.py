@@ -18,7 +18,7 @@ from typing import (
 )
 
 from fiveloop.core import ad, arrays, pytree, transforms
-from fiveloop.core.api import arguments, flat_function, flatten, stages, staging
+from fiveloop.core.api import arguments, flat_function, flatten, stages
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import call as backend_call
 from fiveloop.core.backend import client
@@ -263,10 +263,10 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[stages.Entry, list[Value]]:
         dynamic = self._static.others(args, kwargs)
-        leaves, tree = pytree.tree_flatten(dynamic, is_leaf=staging.is_spec)
-        if any(staging.is_spec(x) for x in leaves):
+        leaves, tree = pytree.tree_flatten(dynamic, is_leaf=flatten.is_spec)
+        if any(flatten.is_spec(x) for x in leaves):
             values: list[Value] = []
-            avals = [staging.aval_of(x) for x in leaves]
+            avals = [flatten.aval_of(x) for x in leaves]
         else:
             values, tree = flatten.flatten_arguments(dynamic, self._naming(args))
             avals = [x.aval for x in values]
@@ -307,7 +307,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         chosen = [(k in nums, arg) for k, arg in zip(places, positional, strict=True)]
         chosen += [(k in names, named[k]) for k in sorted(named)]
         flags = [
-            donated for donated, arg in chosen for _ in pytree.tree_leaves(arg, staging.is_spec)
+            donated for donated, arg in chosen for _ in pytree.tree_leaves(arg, flatten.is_spec)
         ]
         num = len(staged.captured)
         return (*[False] * num, *flatten.spread(tree, flags, len(staged.jaxpr.invars) - num, False))

@@ -10,8 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from fiveloop.core import ad, arrays, errors, ir, pytree, trace
 from fiveloop.core.api import flat_function, flatten
-from fiveloop.core.api.flatten import flatten_arguments
-from fiveloop.core.api.staging import ShapeDtype
+from fiveloop.core.api.flatten import ShapeDtype, flatten_arguments
 from fiveloop.core.backend import call as backend_call
 from fiveloop.core.backend import client
 from fiveloop.core.backend.native import Option

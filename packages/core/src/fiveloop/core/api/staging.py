@@ -16,32 +16,9 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend import client, compilation_cache
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call import call_jaxpr
-from fiveloop.core.dataclass import dataclass
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class ShapeDtype:
-    """The shape and dtype of an array that need not exist; `make_jaxpr`, `eval_shape` and `lower` take it."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-
-def is_spec(x: object) -> bool:
-    """Whether something describes an array instead of being one."""
-    return isinstance(x, (ShapeDtype, ir.Aval))
-
-
-def aval_of(x: Any, what: str = "argument") -> ir.Aval:
-    """The type of a value or of a description of one."""
-    if isinstance(x, ir.Aval):
-        return x
-    if isinstance(x, ShapeDtype):
-        return ir.ShapedArray(tuple(x.shape), np.dtype(x.dtype))
-    return arrays.as_value(x, what).aval
 
 
 def stage_user(
@@ -49,11 +26,11 @@ def stage_user(
 ) -> tuple[trace.Staged, flat_function.FlatFunction]:
     """A user's function traced on the types of its arguments."""
     name = flatten.argument_naming("tracing", fun)
-    tree = flatten.flatten_located((args, kwargs), is_spec, name)[1]
-    pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=is_spec)[0]
+    tree = flatten.flatten_located((args, kwargs), flatten.is_spec, name)[1]
+    pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=flatten.is_spec)[0]
     flat = flat_function.FlatFunction(fun, tree, returns_refs=returns_refs)
     return trace.stage(
-        flat, [aval_of(x, name(path)) for path, x in pairs], flatten.function_name(fun), fun
+        flat, [flatten.aval_of(x, name(path)) for path, x in pairs], flatten.function_name(fun), fun
     ), flat
 
 
@@ -84,7 +61,7 @@ def make_jaxpr(
     `axis_env` has the names and sizes of named axes that the function may use, outermost first. Static arguments
     are hashable Python values that the trace may depend on, as in `jit`.
 
-    >>> print(make_jaxpr(lambda x: x * 2.0)(ShapeDtype((3,), "float32")))  # doctest: +SKIP
+    >>> print(make_jaxpr(lambda x: x * 2.0)(flatten.ShapeDtype((3,), "float32")))  # doctest: +SKIP
     """
     flatten.check_callable("make_jaxpr", fun)
     if static_argnums != () or static_argnames != ():
@@ -109,7 +86,7 @@ def make_jaxpr(
 
 
 @overload
-def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> ShapeDtype: ...
+def eval_shape(fun: Callable[..., Value], *args: Any, **kwargs: Any) -> flatten.ShapeDtype: ...
 @overload
 def eval_shape(fun: Callable[..., R], *args: Any, **kwargs: Any) -> R: ...
 @trace.boundary
@@ -123,7 +100,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     flatten.check_callable("eval_shape", fun)
     staged, flat = stage_user(fun, args, kwargs)
-    return flat.unflatten([ShapeDtype(a.shape, a.dtype) for a in staged.jaxpr.out_avals])
+    return flat.unflatten([flatten.ShapeDtype(a.shape, a.dtype) for a in staged.jaxpr.out_avals])
 
 
 def closed_call(

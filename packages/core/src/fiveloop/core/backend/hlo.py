@@ -1,7 +1,14 @@
 """Every StableHLO operation, in one place to import: `from ..backend import hlo`.
 
-`hlo_builder` holds the module builder, constants and control flow, `hlo_elementwise` and `hlo_arrays` the operations.
+Here are the functions of each element; `hlo_builder` holds the module builder, constants and control flow,
+`hlo_elementwise` the arithmetic that other operations are made of, and `hlo_arrays` the operations on whole arrays.
+
+Some names (`abs`, `max`, `pow`, `complex`) hide Python's own in this file; elsewhere import the module `hlo` and write
+`hlo.max`.
 """
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 from .hlo_arrays import broadcast_in_dim as broadcast_in_dim
 from .hlo_arrays import concatenate as concatenate
@@ -41,70 +48,138 @@ from .hlo_builder import optimization_barrier as optimization_barrier
 from .hlo_builder import tensor_type as tensor_type
 from .hlo_builder import to_memory as to_memory
 from .hlo_builder import while_ as while_
+from .hlo_elementwise import BOOL, binary, real_part, require_same_type, unary
 from .hlo_elementwise import COMBINERS as COMBINERS
 from .hlo_elementwise import Binary as Binary
 from .hlo_elementwise import Unary as Unary
-from .hlo_elementwise import abs as abs
-from .hlo_elementwise import acos as acos
-from .hlo_elementwise import acosh as acosh
 from .hlo_elementwise import add as add
 from .hlo_elementwise import and_ as and_
-from .hlo_elementwise import asin as asin
-from .hlo_elementwise import asinh as asinh
-from .hlo_elementwise import atan as atan
-from .hlo_elementwise import atan2 as atan2
-from .hlo_elementwise import atanh as atanh
-from .hlo_elementwise import bitcast_convert as bitcast_convert
-from .hlo_elementwise import cbrt as cbrt
-from .hlo_elementwise import ceil as ceil
 from .hlo_elementwise import clamp as clamp
 from .hlo_elementwise import compare as compare
-from .hlo_elementwise import complex as complex
-from .hlo_elementwise import convert as convert
-from .hlo_elementwise import cos as cos
-from .hlo_elementwise import cosh as cosh
-from .hlo_elementwise import cosine as cosine
-from .hlo_elementwise import count_leading_zeros as count_leading_zeros
-from .hlo_elementwise import digamma as digamma
-from .hlo_elementwise import div as div
-from .hlo_elementwise import erf as erf
-from .hlo_elementwise import erf_inv as erf_inv
-from .hlo_elementwise import erfc as erfc
-from .hlo_elementwise import exp as exp
-from .hlo_elementwise import expm1 as expm1
-from .hlo_elementwise import floor as floor
 from .hlo_elementwise import identity as identity
 from .hlo_elementwise import imag as imag
-from .hlo_elementwise import is_finite as is_finite
-from .hlo_elementwise import lgamma as lgamma
-from .hlo_elementwise import log as log
-from .hlo_elementwise import log1p as log1p
-from .hlo_elementwise import logistic as logistic
 from .hlo_elementwise import max as max
 from .hlo_elementwise import min as min
 from .hlo_elementwise import mul as mul
 from .hlo_elementwise import neg as neg
-from .hlo_elementwise import next_after as next_after
-from .hlo_elementwise import not_ as not_
 from .hlo_elementwise import or_ as or_
-from .hlo_elementwise import polygamma as polygamma
-from .hlo_elementwise import popcnt as popcnt
-from .hlo_elementwise import pow as pow
 from .hlo_elementwise import real as real
-from .hlo_elementwise import rem as rem
-from .hlo_elementwise import round_nearest_afz as round_nearest_afz
-from .hlo_elementwise import round_nearest_even as round_nearest_even
-from .hlo_elementwise import rsqrt as rsqrt
 from .hlo_elementwise import select as select
-from .hlo_elementwise import shift_left as shift_left
-from .hlo_elementwise import shift_right_arithmetic as shift_right_arithmetic
-from .hlo_elementwise import shift_right_logical as shift_right_logical
-from .hlo_elementwise import sign as sign
-from .hlo_elementwise import sin as sin
-from .hlo_elementwise import sine as sine
-from .hlo_elementwise import sinh as sinh
-from .hlo_elementwise import sqrt as sqrt
 from .hlo_elementwise import sub as sub
-from .hlo_elementwise import tan as tan
-from .hlo_elementwise import tanh as tanh
-from .hlo_elementwise import xor as xor
+
+
+def _chlo(name: str) -> Unary:
+    def write(b: Builder, x: IRValue, /) -> IRValue:
+        return b.emit(f"chlo.{name} {x.name} : {x.type} -> {x.type}", x.shape, x.dtype)
+
+    write.__name__ = name
+    return write
+
+
+def _chlo_of_two(name: str) -> Binary:
+    def write(b: Builder, x: IRValue, y: IRValue, /) -> IRValue:
+        return generic(b, f"chlo.{name}", [x, y], [(x.shape, x.dtype)])[0]
+
+    write.__name__ = name
+    return write
+
+
+exp = unary("exponential")
+expm1 = unary("exponential_minus_one")
+log = unary("log")
+log1p = unary("log_plus_one")
+sqrt = unary("sqrt")
+rsqrt = unary("rsqrt")
+cbrt = unary("cbrt")
+tanh = unary("tanh")
+sin = sine = unary("sine")
+cos = cosine = unary("cosine")
+tan = unary("tan")
+logistic = unary("logistic")
+ceil = unary("ceil")
+floor = unary("floor")
+round_nearest_even = unary("round_nearest_even")
+round_nearest_afz = unary("round_nearest_afz")
+not_ = unary("not")
+popcnt = unary("popcnt")
+count_leading_zeros = unary("count_leading_zeros")
+erf = _chlo("erf")
+erfc = _chlo("erfc")
+erf_inv = _chlo("erf_inv")
+lgamma = _chlo("lgamma")
+digamma = _chlo("digamma")
+next_after = _chlo_of_two("next_after")
+polygamma = _chlo_of_two("polygamma")
+asin = _chlo("asin")
+acos = _chlo("acos")
+atan = _chlo("atan")
+sinh = _chlo("sinh")
+cosh = _chlo("cosh")
+asinh = _chlo("asinh")
+acosh = _chlo("acosh")
+atanh = _chlo("atanh")
+div = binary("divide")
+rem = binary("remainder")
+pow = binary("power")
+atan2 = binary("atan2")
+xor = binary("xor")
+shift_left = binary("shift_left")
+shift_right_logical = binary("shift_right_logical")
+shift_right_arithmetic = binary("shift_right_arithmetic")
+
+_abs = real_part("abs")
+_sign = unary("sign")
+
+
+def complex_dtype(dtype: np.dtype) -> np.dtype:
+    """The complex dtype whose parts have this dtype."""
+    return np.dtype(np.complex64 if dtype == np.float32 else np.complex128)
+
+
+def abs(b: Builder, x: IRValue) -> IRValue:
+    """The magnitude; that of a complex number is real."""
+    return x if x.dtype.kind in "ub" else _abs(b, x)
+
+
+def sign(b: Builder, x: IRValue) -> IRValue:
+    """-1, 0 or 1; a complex number gives itself divided by its magnitude."""
+    return min(b, x, constant(b, 1, x.shape, x.dtype)) if x.dtype.kind in "ub" else _sign(b, x)
+
+
+def is_finite(b: Builder, x: IRValue) -> IRValue:
+    """True where a float is neither infinite nor NaN."""
+    out = tensor_type(x.shape, BOOL)
+    return b.emit(f"stablehlo.is_finite {x.name} : ({x.type}) -> {out}", x.shape, BOOL)
+
+
+def complex(b: Builder, re: IRValue, im: IRValue) -> IRValue:
+    """A complex array from its real and imaginary parts."""
+    require_same_type("complex", re, im)
+    dtype = complex_dtype(re.dtype)
+    out = tensor_type(re.shape, dtype)
+    return b.emit(f"stablehlo.complex {re.name}, {im.name} : {out}", re.shape, dtype)
+
+
+def convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
+    """`x` in another dtype; complex to real keeps the real part."""
+    out = np.dtype(dtype)
+    if out == x.dtype:
+        return x
+    if x.dtype.kind == "c" and out.kind != "c":
+        return convert(b, real(b, x), out)
+    text = f"stablehlo.convert {x.name} : ({x.type}) -> {tensor_type(x.shape, out)}"
+    return b.emit(text, x.shape, out)
+
+
+def bitcast_convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
+    """The bits of `x` read as another dtype; a width ratio adds or removes a last axis."""
+    out = np.dtype(dtype)
+    shape = x.shape
+    if x.dtype.itemsize > out.itemsize:
+        shape = (*shape, x.dtype.itemsize // out.itemsize)
+    elif x.dtype.itemsize < out.itemsize:
+        if not shape or shape[-1] * x.dtype.itemsize != out.itemsize:
+            raise TypeError(f"hlo bitcast_convert: the last axis of {x.type} does not fill {out}")
+        shape = shape[:-1]
+    text = f"stablehlo.bitcast_convert {x.name} : ({x.type}) -> {tensor_type(shape, out)}"
+    return b.emit(text, shape, out)

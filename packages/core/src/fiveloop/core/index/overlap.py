@@ -36,6 +36,17 @@ def overlap(
     return "overlap"
 
 
+def always_apart(x: Indexer, y: Indexer) -> bool:
+    """Whether some axis tells two indices apart whatever their operands are."""
+    ours, theirs = ([_fixed(e) for e in indexer.entries] for indexer in (x, y))
+    pairs = zip(ours, theirs, strict=True)
+    return any(a is not None and b is not None and _disjoint(a, b) for a, b in pairs)
+
+
+def _fixed(entry: Entry) -> Positions:
+    return None if is_dynamic(entry) else _positions(entry, None, 0)
+
+
 def _elements(along: Sequence[Positions], shape: Any) -> np.ndarray[Any, Any]:
     """The numbers of the elements that an index selects, which is known and has picks on several axes."""
     numbers = np.arange(int(np.prod(shape))).reshape(shape)

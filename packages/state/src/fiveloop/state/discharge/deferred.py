@@ -5,7 +5,7 @@ from __future__ import annotations
 from fiveloop.core import Value, ad
 from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.ir.indexer import Indexer
-from fiveloop.state.discharge import overlap, phases, table
+from fiveloop.state.discharge import phases, table
 
 
 class CannotDefer(Exception):
@@ -45,7 +45,7 @@ class DeferredWrites(phases.Phases):
         if (
             not waits
             or (indexer.drops and index_bounds.can_be_masked(indexer))
-            or overlap.is_whole(indexer, cell.contents.shape)
+            or phases.is_whole(indexer, cell.contents.shape)
         ):
             return super().read(cell, indexer, index)
         found = self.forwarded(cell, self.place(cell, indexer, index))

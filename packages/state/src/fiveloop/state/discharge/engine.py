@@ -270,3 +270,11 @@ def _holds_state(jaxpr: Jaxpr) -> bool:
     if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
         return True
     return any(_makes_ref(eqn) or holds_state(eqn.params) for eqn in jaxpr.eqns)
+
+
+def discharge_all(jaxpr: Jaxpr) -> Jaxpr:
+    """All Refs as values; the final contents of those that change are appended to the results."""
+    which = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
+    changed = ir.mutated_positions(jaxpr.effects)
+    results = [w and k in changed for k, w in enumerate(which)]
+    return discharge_jaxpr(jaxpr, which, results, once=True)

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
+from typing import Literal as OneOf
 
 import numpy as np
 
 from fiveloop.core import Value, ad, arrays, ir, prims
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import bounds as index_bounds
-from fiveloop.core.ir.indexer import Indexer, Span, around_block
-from fiveloop.state.discharge import overlap, table
+from fiveloop.core.index import overlap as index_overlap
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Span, around_block, is_dynamic
+from fiveloop.state.discharge import table
 from fiveloop.state.discharge.table import Cell, Operands, Place, Write
 
 Crossing = Callable[[Cell | None], list[Value]]
@@ -78,7 +80,7 @@ class Phases:
 
     def read(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Value:
         """What the Ref holds at an index, waiting writes included."""
-        if overlap.is_whole(indexer, cell.contents.shape):
+        if is_whole(indexer, cell.contents.shape):
             return self.contents(cell)
         if indexer.drops and index_bounds.can_be_masked(indexer):
             found = self.read(cell, indexer.fitting(), index)
@@ -96,7 +98,7 @@ class Phases:
 
     def forwarded(self, cell: Cell, place: Place) -> Value | None:
         """The element, corrected by each waiting write; None if some overlap cannot be told."""
-        relations = [overlap.relation(w.place, place) for w in cell.writes]
+        relations = [relation(w.place, place) for w in cell.writes]
         if place.indexer.drops and set(relations) - {"apart"}:
             return None  # of what is outside, nothing is there to be read
         if "unknown" in relations or any(
@@ -111,7 +113,7 @@ class Phases:
         value = cell.writes[last].value if last >= 0 else self._taken(cell, place)
         for write, rel in zip(cell.writes[last + 1 :], relations[last + 1 :], strict=True):
             # A choice between equal numbers is a number to XLA, and would not wait in an order.
-            if isinstance(rel, list) and not overlap.same_number(write.value, value):
+            if isinstance(rel, list) and not same_number(write.value, value):
                 value = prims.select(_all_equal(rel, place.indexer), write.value, value)
         return value
 
@@ -121,7 +123,7 @@ class Phases:
         A block that may be outside is written where it fits: what it does not name there is written back.
         """
         x = self.latest(x)
-        if overlap.is_whole(indexer, cell.contents.shape):
+        if is_whole(indexer, cell.contents.shape):
             self._assign_value(cell, x, x)
             return
         if indexer.drops and indexer.is_block and index_bounds.can_be_masked(indexer):
@@ -136,7 +138,7 @@ class Phases:
             self.write(cell, around, index, indexing.put(block, within, [], x, "set"))
             return
         place = self.place(cell, indexer, index)
-        if cell.writes and overlap.relation(cell.writes[-1].place, place) == "same":
+        if cell.writes and relation(cell.writes[-1].place, place) == "same":
             cell.writes.pop()
         cell.writes.append(Write(place, x))
         self._settle()
@@ -146,7 +148,7 @@ class Phases:
     ) -> None:
         """Combine with an element: read it and write it, unless the index may name it twice."""
         combine = prims.MONOIDS[monoid].combine
-        if overlap.is_whole(indexer, cell.contents.shape):
+        if is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
             self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
         elif indexer.names_each_once:
@@ -249,7 +251,7 @@ class Phases:
     def _hands_on(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
         """Whether a Ref holds what is written, too, and elements around it have been read."""
         return bool(self._made_from_reads) and any(
-            cell is read and (place is None or overlap.relation(write.place, place) != "same")
+            cell is read and (place is None or relation(write.place, place) != "same")
             for cell, write in waiting
             for read, place in self._reads
         )
@@ -350,7 +352,7 @@ class PartReads:
         indexer, cell = getattr(eqn.params, "indexer", None), operands[0] if operands else None
         if isinstance(indexer, Indexer) and isinstance(cell, table.Cell):
             self._cells.append(cell)  # so that its id stays its own
-            if not overlap.is_whole(indexer, cell.contents.shape):
+            if not is_whole(indexer, cell.contents.shape):
                 sources |= {id(cell)}
         if sources:
             self._sources.update((v, sources) for v in eqn.outvars)
@@ -396,3 +398,85 @@ def opaque_index(write: table.Write, cell: table.Cell) -> Value:
     bit = prims.bitwise_and(prims.convert(number, np.int32), arrays.Scalar(np.asarray(1, np.int32)))
     # The reading of it must not be repeated after the write, so what is given is past an order of its own.
     return prims.order(bit, bit)[0]
+
+
+Pair = tuple[Value, Value]
+Known = OneOf["same", "apart", "unknown"]
+Relation = Known | list[Pair]
+
+
+def relation(x: Place, y: Place) -> Relation:
+    """How two places relate.
+
+    Pairs of positions, at least one, are given where the places are the same if all are equal, and apart otherwise;
+    where lanes go their own way, positions have the batch axes in front.
+    "unknown" says that they may overlap in part.
+    """
+    known = known_relation(x.indexer, x.index, y.indexer, y.index)
+    if known != "unknown":
+        return known
+    if x.indexer.result_shape != y.indexer.result_shape or x.indexer.lead != y.indexer.lead:
+        return "unknown"
+    if x.indexer.new_axes != y.indexer.new_axes:
+        return "unknown"
+    return _pairs(x, y)
+
+
+def known_relation(
+    x: Indexer, x_index: Sequence[object], y: Indexer, y_index: Sequence[object]
+) -> Known:
+    """How the places of two indices relate whatever they are at run time, as far as can be seen.
+
+    Of two that drop, what is "same" may be nothing: it is not read as it was written.
+    The operands of the indices are values, or what stands for values: equal ones are one object, or equal numbers.
+    """
+    if x == y and all(same_value(a, b) for a, b in zip(x_index, y_index, strict=True)):
+        return "same"
+    return "apart" if index_overlap.always_apart(x, y) else "unknown"
+
+
+def same_value(x: object, y: object) -> bool:
+    """Whether two values are known to be equal: one value, or equal numbers."""
+    if x is y:
+        return True
+    return (
+        isinstance(x, arrays.Scalar) and isinstance(y, arrays.Scalar) and int(x.host) == int(y.host)
+    )
+
+
+def same_number(x: Value, y: Value) -> bool:
+    """Whether two values are one, or the same number bit for bit, of one type."""
+    if not (isinstance(x, arrays.Scalar) and isinstance(y, arrays.Scalar)):
+        return x is y
+    return x.aval is y.aval and np.asarray(x.host).tobytes() == np.asarray(y.host).tobytes()
+
+
+def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
+    """Whether an index names all elements, each at its own place."""
+    if indexer.result_shape != tuple(shape) or indexer.new_axes or indexer.lead:
+        return False
+    return all(
+        getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in indexer.entries
+    )
+
+
+def _pairs(x: Place, y: Place) -> Relation:
+    ours, theirs = iter(x.positions), iter(y.positions)
+    pairs: list[Pair] = []
+    for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
+        if _is_single(a) and _is_single(b):
+            pairs.append((_position(a, ours), _position(b, theirs)))
+        elif a != b or is_dynamic(a):
+            return "unknown"
+    return [(a, b) for a, b in pairs if not same_value(a, b)] or "same"
+
+
+def _is_single(entry: Entry) -> TypeGuard[At | Span]:
+    """Whether an entry is one position."""
+    return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
+
+
+def _position(entry: At | Span, positions: Iterator[Value]) -> Value:
+    if entry.start is not None:
+        return arrays.Scalar(np.asarray(entry.start, np.int32))
+    return next(positions)

@@ -9,7 +9,7 @@ from typing import Literal as OneOf
 import numpy as np
 
 from fiveloop.core import Value, arrays, errors, ir, pytree, trace
-from fiveloop.core.api import flatten, staging
+from fiveloop.core.api import flatten
 from fiveloop.state.io import host, primitive, printing, types
 from fiveloop.state.refs import Ref
 
@@ -180,7 +180,7 @@ def _results(what: str, spec: Any) -> host.Results:
     source = trace.current_source()
     if spec is _NOTHING:
         return host.Results(what, source=source)
-    leaves, tree = pytree.tree_flatten(spec, staging.is_spec)
-    avals = [staging.aval_of(x, f"{what}: result_shape_dtypes") for x in leaves]
+    leaves, tree = pytree.tree_flatten(spec, flatten.is_spec)
+    avals = [flatten.aval_of(x, f"{what}: result_shape_dtypes") for x in leaves]
     plain = tuple(ir.ShapedArray(a.shape, a.dtype) for a in avals)
     return host.Results(what, plain, tree, source)

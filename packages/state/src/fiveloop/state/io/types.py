@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast, overload
 
 from fiveloop.core import Value, pytree
-from fiveloop.core.api.staging import ShapeDtype
+from fiveloop.core.api.flatten import ShapeDtype
 
 K = TypeVar("K")
 Fun = Callable[..., Any]

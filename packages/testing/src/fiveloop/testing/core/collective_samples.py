@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core.api.staging import ShapeDtype, make_jaxpr
+from fiveloop.core.api.flatten import ShapeDtype
+from fiveloop.core.api.staging import make_jaxpr
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.primitives import collectives as c
 from fiveloop.core.primitives import elementwise as e
