@@ -455,11 +455,13 @@ class NumpyCall:
 
     def _with_trees(self, args: Any, kwargs: Any) -> Any:
         static: tuple[Exact, ...] = ()
+        given = self._static.changed(exactly, args, kwargs) if self._static else (args, kwargs)
+        try:
+            leaves, tree = TREE.flatten(given)
+        except ValueError:  # dict keys without an order
+            raise _Unfit from None
         if self._static:
-            leaves, tree = TREE.flatten(self._static.changed(exactly, args, kwargs))
             static = tuple([x for x in leaves if type(x) is Exact])
-        else:
-            leaves, tree = TREE.flatten((args, kwargs))
         kinds = tuple(map(type, leaves))
         if _NO_OTHERS.issuperset(kinds):
             return self._arrays_only(*args, **kwargs)

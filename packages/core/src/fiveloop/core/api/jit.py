@@ -103,7 +103,10 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         """The call, before which mutable values take copies of what is donated."""
 
         def parting(*args: Any, **kwargs: Any) -> Any:
-            arrays.part_from(pytree.tree_leaves(self._donated.of(args, kwargs)))
+            try:
+                arrays.part_from(pytree.tree_leaves(self._donated.of(args, kwargs)))
+            except TypeError:  # dict keys without an order
+                return guarded(self._call_slowly)(*args, **kwargs)
             return target(*args, **kwargs)
 
         return parting
@@ -263,7 +266,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
 
     def _entry(self, args: Any, kwargs: Any) -> tuple[stages.Entry, list[Value]]:
         dynamic = self._static.others(args, kwargs)
-        leaves, tree = pytree.tree_flatten(dynamic, is_leaf=flatten.is_spec)
+        leaves, tree = flatten.flatten_located(dynamic, flatten.is_spec, self._naming(args))
         if any(flatten.is_spec(x) for x in leaves):
             values: list[Value] = []
             avals = [flatten.aval_of(x) for x in leaves]

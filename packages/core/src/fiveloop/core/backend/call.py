@@ -296,10 +296,10 @@ class DictCall:
             dynamic, static = _part_static(args, kwargs, *self._static)
         else:
             dynamic, static = (args, kwargs), None
-        leaves, tree = TREE.flatten(dynamic)
         try:
+            leaves, tree = TREE.flatten(dynamic)
             buffers = _array.open_all(leaves)
-        except AttributeError:
+        except (AttributeError, ValueError):  # other leaves than arrays, dict keys without an order
             return self._miss(*args, **kwargs)[0]
         key = (tree, static, *[buf.aval for buf in buffers])
         last_key, entry = self._last

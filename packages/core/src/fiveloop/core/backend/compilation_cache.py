@@ -7,6 +7,7 @@ may share the folder.
 
 import errno
 import os
+import sys
 import threading
 import time
 import warnings
@@ -22,6 +23,8 @@ MAGIC = b"fiveloop program 1\n"
 _HEADER = len(MAGIC) + 32
 _FINISHED = ".fiveloop"
 _UNFINISHED = ".unfinished"
+_WITHIN = ("fiveloop.", "contextlib", "functools")
+"""The beginnings of the names of modules between the user's line and this one."""
 _ABANDONED_AFTER = 3600.0
 """Seconds after which an unfinished file is taken for one of a process that has died."""
 
@@ -125,7 +128,7 @@ class CompilationCache:
             message = (
                 f"compilation cache in {self.folder}: {message} (such trouble is reported once)"
             )
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            warnings.warn(message, RuntimeWarning, stacklevel=_level_of_user())
 
     def _path(self, key: str) -> str:
         return os.path.join(self.folder, key + _FINISHED)
@@ -168,6 +171,14 @@ class CompilationCache:
             except OSError:
                 continue
             yield _File(status.st_mtime, found.path, status.st_size)
+
+
+def _level_of_user() -> int:
+    """The stack level at which the caller warns of the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_WITHIN):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _delete(path: str) -> bool:
