@@ -20,9 +20,6 @@ class Orders(Protocol):
     def ask(self, side: str, method: str, /, *arguments: object, timeout: float = ...) -> object:
         """Send an order to a side and give its answer."""
 
-    def renew(self) -> None:
-        """End every process; each starts anew with its next order."""
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -109,8 +106,7 @@ class Runner:
         self.race(case, size, active, built, rows)
         self.staging(case, active, size, rows)
         self.compare(case, active, rows)
-        for contender in active:
-            self.pool.ask(contender.side, "drop", contender.name)
+        self.drop(active)
         return list(rows.values())
 
     def build(self, contender: Contender, size: int, row: Row) -> Built | None:
@@ -177,23 +173,28 @@ class Runner:
         )
         least = {c.name: built[c.name].run for c in active}
         for process in range(case.processes):
-            if process:
-                self.renew(active, size)
+            here = [self.again(c, process, size) if process else c for c in active]
             for index in range(rounds + 1):
-                for contender in active:
+                for contender in here:
                     times = self.sample(contender)
                     least[contender.name] = min(least[contender.name], *times)
                     if index:
                         self.samples[contender.name].append(min(times))
+            if process:
+                self.drop(here)
         for name, samples in self.samples.items():
             rows[name].run = replace(summarise(samples), least=least[name])
 
-    def renew(self, active: list[Contender], size: int) -> None:
-        """Build every contender once more, in new processes."""
-        self.pool.renew()
+    def again(self, contender: Contender, process: int, size: int) -> Contender:
+        """A contender built once more, in another process of its side, which serves later cases, too."""
+        other = replace(contender, side=f"{contender.side}:{process}")
+        self.pool.ask(other.side, "build", task(other, size), timeout=self.settings.timeout)
+        return other
+
+    def drop(self, active: list[Contender]) -> None:
+        """Let the processes forget what they have built."""
         for contender in active:
-            order = task(contender, size)
-            self.pool.ask(contender.side, "build", order, timeout=self.settings.timeout)
+            self.pool.ask(contender.side, "drop", contender.name)
 
     def sample(self, contender: Contender) -> list[float]:
         """The times of one round of a contender."""

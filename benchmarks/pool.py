@@ -84,7 +84,9 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.renew()
+        for side in self.sides.values():
+            if side.alive():
+                side.close()
 
     def ask(self, side: str, method: str, *arguments: Any, timeout: float = 600.0) -> Any:
         """Send an order to a side; `name:word` is one more process of the side `name`."""
@@ -93,17 +95,11 @@ class Pool:
             remote = self.sides[side] = RemoteSide(side.partition(":")[0])
         return remote.ask(method, *arguments, timeout=timeout)
 
-    def renew(self) -> None:
-        """End the processes of all sides."""
-        for side in self.sides.values():
-            if side.alive():
-                side.close()
-
     def versions(self) -> dict[str, dict[str, str]]:
         """The versions of all sides that run; of one whose library is not installed, none."""
         found = {}
         for name, side in self.sides.items():
-            if side.alive():
+            if side.alive() and ":" not in name:
                 with suppress(WorkerFailed):
                     found[name] = side.ask("versions")
         return found
