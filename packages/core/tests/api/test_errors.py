@@ -295,6 +295,17 @@ JIT: dict[str, Case] = {
         ValueError,
         "jit of <lambda>: static_argnames names 'c', which is no argument of it",
     ),
+    "static and donated": (
+        lambda: jit(lambda a, b: a, static_argnames="b", donate_argnums=1),
+        ValueError,
+        "jit of <lambda>: expected no argument to be static and donated, got 'b' as both; a static argument is a "
+        "Python value without a buffer that could be donated: make it one of the two",
+    ),
+    "jit: inline": (
+        lambda: jit(lambda a: a, inline=3),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "jit of <lambda>: expected `inline` to be True or False, got 3 of type int",
+    ),
     "static_argnums by name": (
         lambda: jit(lambda a, b: a, static_argnums="b"),  # type: ignore[arg-type]  # that is the point
         TypeError,

@@ -25,6 +25,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.closed_call import call_jaxpr
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower import dispatch
+from fiveloop.core.primitives import check
 from fiveloop.core.trace import axes, leaks, modes, same_function, tracer
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.stage import Staged, StageTrace, stage
@@ -408,12 +409,23 @@ def jit(
         flatten.check_callable("jit", fun)
         of = f"jit of {flatten.function_name(fun)}"
         _check_device(of, device)
+        inlines = check.known_bool(of, "inline", inline)
+        keeps = check.known_bool(of, "keep_unused", keep_unused)
         donated = arguments.chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
         static = arguments.chosen_arguments("jit", fun, static_argnums, static_argnames)
         choices = stages.with_options(of, client.NO_CHOICES, compiler_options)
         return JitFunction(fun, Options(static, donated, inline, keep_unused, choices))
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)
+
+
+def _check_apart(what: str, static: arguments.Chosen, donated: arguments.Chosen) -> None:
+    both = [*{*static.names} & {*donated.names}, *{*static.nums} & {*donated.nums}]
+    if both:
+        raise ValueError(
+            f"{what}: expected no argument to be static and donated, got {both[0]!r} as both; a static argument is a "
+            f"Python value without a buffer that could be donated: make it one of the two"
+        )
 
 
 def _check_device(what: str, device: Any) -> None:
