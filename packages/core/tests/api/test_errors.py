@@ -302,7 +302,7 @@ JIT: dict[str, Case] = {
         "Python value without a buffer that could be donated: make it one of the two",
     ),
     "jit: inline": (
-        lambda: jit(lambda a: a, inline=3),  # type: ignore[arg-type]  # that is the point
+        lambda: jit(lambda a: a, inline=3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "jit of <lambda>: expected `inline` to be True or False, got 3 of type int",
     ),
@@ -389,3 +389,49 @@ def test_no_pair_under_has_aux() -> None:
     message = f"has_aux: {where} must return a pair (result, auxiliary), got f32[]"
     assert_misuse(lambda: grad(square, has_aux=True)(X), TypeError, message)
     assert_misuse(lambda: jvp(square, (X,), (X,), has_aux=True), TypeError, message)
+
+
+MIXED = {1: 1.0, "a": 2.0}
+NO_ORDER = (
+    "expected dict keys that can be put in order, got 1, 'a'; "
+    "'<' not supported between instances of 'str' and 'int'"
+)
+
+
+@pytest.mark.parametrize("transform", [jit, grad, vmap, make_jaxpr, closed_call])
+def test_keys_of_arguments_that_have_no_order_are_named(transform: Any) -> None:
+    def first(x: Any, d: Any) -> Any:
+        return x
+
+    what = "tracing" if transform is make_jaxpr else transform.__name__
+    call = lambda: transform(first)(X, [1.0, MIXED])
+    assert_misuse(call, TypeError, f"{what} of first: argument `d`[1]: {NO_ORDER}")
+
+
+@pytest.mark.parametrize(
+    ("before", "call"),
+    [
+        (1.0, lambda f: f),
+        ([to_array(as_value(1.0))] * 20, lambda f: f),
+        (1.0, lambda f: f.lower),
+        (1.0, lambda f: f.eval_shape),
+        (1.0, lambda f: jit(f, donate_argnums=0)),
+    ],
+    ids=["a number", "many arrays", "lower", "eval_shape", "donated"],
+)
+def test_keys_that_have_no_order_are_named_however_a_jitted_function_is_called(
+    before: Any, call: Callable[[Any], Callable[[Any], Any]]
+) -> None:
+    @jit
+    def same(d: Any) -> Any:
+        return d
+
+    same(before)
+    same(before)
+    wanted = f"jit of same: argument `d`[1]: {NO_ORDER}"
+    assert_misuse(lambda: call(same)([1.0, MIXED]), TypeError, wanted)
+
+
+def test_keys_that_have_no_order_are_named_when_a_compiled_function_is_called() -> None:
+    compiled = jit(abs).lower(1.0).compile()
+    assert_misuse(lambda: compiled(MIXED), TypeError, f"compiled call: argument[0][0]: {NO_ORDER}")

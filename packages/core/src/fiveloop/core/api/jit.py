@@ -413,8 +413,9 @@ def jit(
         keeps = check.known_bool(of, "keep_unused", keep_unused)
         donated = arguments.chosen_arguments("jit", fun, donate_argnums, donate_argnames, "donate")
         static = arguments.chosen_arguments("jit", fun, static_argnums, static_argnames)
+        _check_apart(of, static, donated)
         choices = stages.with_options(of, client.NO_CHOICES, compiler_options)
-        return JitFunction(fun, Options(static, donated, inline, keep_unused, choices))
+        return JitFunction(fun, Options(static, donated, inlines, keeps, choices))
 
     return compiled_at_first_call if fun is None else compiled_at_first_call(fun)
 
