@@ -13,6 +13,7 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, jvp, make_jaxpr, value_and_grad, vmap
 from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
+from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.replay import replay_p
 from fiveloop.loops.schedules import Periodic
 from fiveloop.state import new_ref
@@ -195,6 +196,23 @@ def test_a_small_ref_is_kept_of_each_step() -> None:
     short = X[:20]
     eqns = make_jaxpr(grad(lambda x: fnp.sum(heap(x, P))))(short).eqns
     assert not any(e.primitive is replay_p for e in eqns)
+
+
+def test_a_loop_is_made_one_but_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "SMALL", -1)
+    monkeypatch.setattr(slots, "LEAST_SHARE", 0)
+
+    def powered(x: Any) -> Any:
+        held = new_ref(x)
+
+        def step(i: Any, _: Any) -> None:
+            y = scan(lambda c, _: (c * c, None), held[i], length=2)[0]
+            held[i] = while_loop(lambda v: v < 100, lambda v: v * v, y)
+
+        for_loop(2, step, ())
+        return fnp.sum(held[...])
+
+    np.testing.assert_allclose(jit(grad(powered))(np.array([2.0, 7.0])), [8 * 2.0**7, 4 * 7.0**3])
 
 
 def test_explain_says_what_became_one_loop() -> None:

@@ -6,7 +6,7 @@ step of the outer loop, however few elements are written. The way back of a sing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -27,6 +27,8 @@ from fiveloop.loops.schedules.binomial import Binomial, Slots
 from fiveloop.state import AbstractRef, primitives
 
 LOOPS = (for_p, while_p)
+MOST_COPIED = 100
+"""How many equations are copied to save a turn."""
 
 
 def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn:
@@ -73,28 +75,61 @@ def call_on_refs(eqn: ir.Eqn) -> ir.Eqn | None:
 
 
 _ZERO = ir.Literal(arrays.as_value(np.int64(0)))
-_FIRST = ir.Literal(arrays.as_value(np.int32(0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """One of several blocks, or of further choices, by a number or a truth value."""
+
+    by: ir.Atom
+    ways: Sequence[_Way]
+
+
+_OPEN = _Choice(_ZERO, ())
 
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """Equations that run one after the other; then `sets` are set, all at once, and one of the `targets` is next."""
+    """Equations that run one after the other; then `sets` are set, all at once, and `next` says which block is next."""
 
     eqns: list[ir.Eqn] = field(default_factory=list)
     sets: dict[ir.Var, ir.Atom] = field(default_factory=dict)
-    choice: ir.Atom = _FIRST
-    targets: Sequence[_Block] = ()
+    next: _Way = _OPEN
 
     @property
     def made(self) -> set[ir.Var]:
         """The variables that it makes."""
         return {v for eqn in self.eqns for v in eqn.outvars}
 
+    @property
+    def choices(self) -> list[ir.Atom]:
+        """What the choices of the next block are made by."""
+        return [way.by for way in _ways(self.next) if isinstance(way, _Choice)]
+
+    @property
+    def targets(self) -> list[_Block]:
+        """The blocks that may be next."""
+        return [way for way in _ways(self.next) if isinstance(way, _Block)]
+
     def taken(self) -> list[ir.Var]:
         """The variables that it uses and does not make."""
         atoms = [a for eqn in self.eqns for a in eqn.invars]
-        used = ir.vars_in_order([*atoms, *self.sets.values(), self.choice])
+        used = ir.vars_in_order([*atoms, *self.sets.values(), *self.choices])
         return [v for v in used if v not in self.made]
+
+    def early(self) -> list[ir.Eqn] | None:
+        """The equations that the choice of the next block needs; None if it needs what the block or its Refs give."""
+        known = ir.invariant(self.eqns, self.taken())
+        if not ir.used_vars(self.choices) <= known:
+            return None
+        pure = [e for e in self.eqns if not e.effects and known.issuperset(e.outvars)]
+        return ir.prune(pure, self.choices)
+
+    def go_on(self, eqns: Sequence[ir.Eqn]) -> dict[ir.Var, ir.Atom]:
+        """Add equations of a block that comes after it; what its variables are here."""
+        names = dict(self.sets)
+        self.eqns += ir.copied_eqns(eqns, names)
+        return names
 
     def run(
         self, ins: Iterable[ir.Var], values: Iterable[Value], outs: Iterable[ir.Atom]
@@ -103,6 +138,22 @@ class _Block:
         made = self.made
         binders = [ir.Var(v.aval) if v in made else v for v in ins]
         return transforms.eval_jaxpr(Jaxpr(binders, self.eqns, list(outs)), list(values))
+
+
+_Way = _Block | _Choice
+
+
+def _ways(way: _Way) -> list[_Way]:
+    """A choice and all that it leads to, in the order in which they are read."""
+    further = way.ways if isinstance(way, _Choice) else ()
+    return [way, *[w for each in further for w in _ways(each)]]
+
+
+def _led(way: _Way, to: Mapping[_Block, _Way], names: Mapping[ir.Var, ir.Atom]) -> _Way:
+    """A choice by other variables, which leads to others in the place of some blocks."""
+    if isinstance(way, _Block):
+        return to.get(way, way)
+    return _Choice(ir.renamed(way.by, names), [_led(w, to, names) for w in way.ways])
 
 
 class _Flow:
@@ -128,6 +179,8 @@ class _Flow:
 
     def obstacle(self) -> str | None:
         """Why one loop does not pay: it does if inner loops keep Refs far larger than all that the blocks compute."""
+        if not self.untaped:
+            return "no loop within keeps Refs"
         made = prims.bytes_of(v.aval for block in self.blocks for v in block.made)
         least = slots.SMALL + slots.LEAST_SHARE * made
         room = prims.bytes_of(v.aval for v in self.untaped)
@@ -153,6 +206,8 @@ class _Flow:
 
     def jaxpr(self) -> Jaxpr:
         """The one loop, with what is before and after it: `[*operands] -> [*results]`."""
+        self._choose_early()
+        self._join()
         at_first = {*self.eqn.invars, *self.entry.made}
         taken = dict.fromkeys(v for block in [*self.blocks, self.end] for v in block.taken())
         taken |= dict.fromkeys(ir.vars_in_order(self.outs))
@@ -161,16 +216,17 @@ class _Flow:
         begun = [v for v in held if v in self.entry.sets]
 
         def run(*args: Value) -> list[Value]:
-            choice, *found = self.entry.run(
+            found = self.entry.run(
                 self.eqn.invars,  # type: ignore[arg-type]  # its operands are variables
                 args,
-                [self.entry.choice, *[self.entry.sets[v] for v in begun], *fixed],
+                [*self.entry.choices, *[self.entry.sets[v] for v in begun], *fixed],
             )
+            choices, found = util.split_list(found, [len(self.entry.choices)])
+            first = self._number(self.entry.next, iter(choices))
             values = dict(zip([*begun, *fixed], found, strict=True))
             # What no block before the loop sets is set in it before it is used.
             carry = [values[v] if v in values else transforms.zeros_of(v.aval) for v in held]
-            carry = [self._number(self.entry, choice), *carry]
-            operands = [*[values[v] for v in consts], *carry, *[values[v] for v in refs]]
+            operands = [*[values[v] for v in consts], first, *carry, *[values[v] for v in refs]]
             ends = trace.bind(while_p, *operands, params=self._params(consts, held, refs))
             values.update(zip(held, ends[1:], strict=True))
             return self.end.run(values.keys(), values.values(), self.outs)
@@ -190,8 +246,9 @@ class _Flow:
 
         def run(block: _Block, *args: Value) -> list[Value]:
             left = [block.sets.get(v, v) for v in held]
-            choice, *values = block.run(ins, args, [block.choice, *left])
-            return [self._number(block, choice), *values]
+            found = block.run(ins, args, [*block.choices, *left])
+            choices, values = util.split_list(found, [len(block.choices)])
+            return [self._number(block.next, iter(choices)), *values]
 
         avals = [v.aval.strong() for v in ins]
         hints = [v.hint for v in ins]
@@ -221,16 +278,50 @@ class _Flow:
             ),
         )
 
-    def _number(self, block: _Block, choice: Value) -> Value:
+    def _number(self, way: _Way, choices: Iterator[Value]) -> Value:
         """The number of the block that is next."""
-        numbers = [
-            np.int32(self.blocks.index(b) if b is not self.end else len(self.blocks))
-            for b in block.targets
-        ]
-        found = arrays.as_value(numbers[0])
-        for k, number in enumerate(numbers[1:], 1):
-            found = prims.select(prims.equal(prims.convert(choice, INDEX.dtype), k), number, found)
+        if isinstance(way, _Block):
+            number = len(self.blocks) if way is self.end else self.blocks.index(way)
+            return arrays.as_value(np.int32(number))
+        by = prims.convert(next(choices), INDEX.dtype)
+        found, *others = [self._number(each, choices) for each in way.ways]
+        for k, other in enumerate(others, 1):
+            found = prims.select(prims.equal(by, k), other, found)
         return found
+
+    def _choose_early(self) -> None:
+        """Make a block that knows at its beginning which one is next a block for each of these; those before it choose.
+
+        The end of a step of a `for` goes on with the next step then, in the same turn.
+        """
+        for block in [*self.blocks]:
+            early = None if block in block.targets or not block.choices else block.early()
+            if early is None:
+                continue
+            parts = {t: replace(block, eqns=[*block.eqns], next=t) for t in block.targets}
+            self.blocks.remove(block)
+            self.blocks += parts.values()
+            for before in [self.entry, *self.blocks]:
+                if block in before.targets:
+                    way = _led(block.next, parts, before.go_on(early))
+                    before.next = _led(before.next, {block: way}, {})
+
+    def _join(self) -> None:
+        """Let each block go on with the next one where there is but one, if not much is copied for that."""
+        for block in self.blocks:
+            while isinstance(after := block.next, _Block) and after is not self.end:
+                shared = sum(after in b.targets for b in self.blocks) > 1
+                if shared and len(after.eqns) > MOST_COPIED:
+                    break
+                names = block.go_on(after.eqns)
+                block.sets = names | {v: ir.renamed(a, names) for v, a in after.sets.items()}
+                block.next = _led(after.next, {}, names)
+        begun, reached = self.entry.targets, set[_Block]()
+        while begun:
+            block = begun.pop()
+            begun += [] if block in reached else block.targets
+            reached.add(block)
+        self.blocks = [block for block in self.blocks if block in reached]
 
     def _inner(self) -> str:
         return ", ".join(f"`{name}`" for name in dict.fromkeys(self.names))
@@ -246,15 +337,9 @@ class _Flow:
         self.blocks.append(_Block())
         return self.blocks[-1]
 
-    def _leave(
-        self,
-        choice: ir.Atom,
-        targets: Sequence[_Block],
-        sets: Iterable[tuple[ir.Var, ir.Atom]],
-        at: _Block,
-    ) -> None:
+    def _leave(self, way: _Way, sets: Iterable[tuple[ir.Var, ir.Atom]], at: _Block) -> None:
         """End the last block, and go on writing another one."""
-        self.end.choice, self.end.targets, self.end.sets = choice, targets, dict(sets)
+        self.end.next, self.end.sets = way, dict(sets)
         self.end = at
 
     def _inlined(self, jaxpr: Jaxpr, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
@@ -290,11 +375,11 @@ class _Flow:
         index, *operands = eqn.invars
         outs = [ir.Var(v.aval.strong()) for v in eqn.outvars]
         starts, after = [self._new_block() for _ in bodies], self._new_block()
-        self._leave(index, starts, (), after)
+        self._leave(_Choice(index, starts), (), after)
         for start, body in zip(starts, bodies, strict=True):
             self.end = start
             found = self._inlined(body, operands)
-            self._leave(_FIRST, [after], zip(outs, found, strict=True), after)
+            self._leave(after, zip(outs, found, strict=True), after)
         return [*outs]
 
     def _note(self, eqn: ir.Eqn) -> None:
@@ -314,7 +399,7 @@ class _Flow:
 
         def ask(carry: Sequence[ir.Atom], at: _Block) -> None:
             (holds,) = self._inlined(p.cond, [*consts, *carry, *refs])
-            self._leave(holds, [after, step], zip(held, carry, strict=True), at)
+            self._leave(_Choice(holds, [after, step]), zip(held, carry, strict=True), at)
 
         ask(carry, step)
         ask(self._inlined(p.body, [*consts, *held, *refs]), after)
@@ -326,9 +411,8 @@ class _Flow:
         consts, states = util.split_list(operands, [p.num_consts])
         refs = [x if isinstance(x.aval, AbstractRef) else self._new_ref(x) for x in states]
         loop = p.body.remember(("as while", replace(p, body=_NO_BODY)), lambda: _as_while(p))
-        if not self.blocks:
-            changed = ir.mutated_positions(p.body.effects)
-            self.changed |= ir.used_vars(refs[k - 1 - p.num_consts] for k in changed)
+        changed = ir.mutated_positions(p.body.effects)
+        self.changed |= ir.used_vars(refs[k - 1 - p.num_consts] for k in changed)
         self._while(loop, [*consts, _ZERO, *refs])
         made = [ref for ref, x in zip(refs, states, strict=True) if ref is not x]
         reads = [accesses.read_whole(ref) for ref in made]
