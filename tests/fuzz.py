@@ -62,6 +62,7 @@ from fiveloop.testing.loops.program_steps import (
     CARRIED_KINDS,
     LOOP_KINDS,
     WHILE_KINDS,
+    of_nests,
     with_planned,
     with_progress,
 )
@@ -152,8 +153,9 @@ FAMILIES: dict[str, Family] = {
     "followed": Family(with_followed(EVERYTHING), refs=True),
     "progress": Family(with_progress(LOOP_KINDS), refs=True),
     "while": Family(with_checkpoints(WHILE_KINDS), refs=True),
+    "nests": Family(of_nests(with_checkpoints(WHILE_KINDS)), refs=True),
 }
-COMPILED = ("core", "state", "everything", "everything on refs", "while")
+COMPILED = ("core", "state", "everything", "everything on refs", "while", "nests")
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiveloop.core.passes import run_passes
+from fiveloop.loops.primitives import slots
 from fiveloop.testing.core.compare import assert_all_close
 from fiveloop.testing.core.cube import TRANSFORMS, check_chain, jvp_of, vjp_of
 from fiveloop.testing.core.laws import (
@@ -18,7 +22,7 @@ from fiveloop.testing.core.oracle import Cell
 from fiveloop.testing.core.program_steps import with_transforms
 from fiveloop.testing.core.programs import Program, programs
 from fiveloop.testing.core.samples import Sample
-from fiveloop.testing.loops.program_steps import BOUNDED_KINDS, WHILE_KINDS
+from fiveloop.testing.loops.program_steps import BOUNDED_KINDS, WHILE_KINDS, of_nests
 from fiveloop.testing.remat.program_steps import with_checkpoints
 from fiveloop.testing.state.check_steps import with_checks
 from fiveloop.testing.state.laws import (
@@ -31,6 +35,7 @@ from fiveloop.testing.state.noise_steps import with_noise
 from fiveloop.testing.state.program_steps import read_all, with_refs
 
 EVERYTHING = with_checkpoints(BOUNDED_KINDS)
+NESTS = of_nests(with_checkpoints(WHILE_KINDS))
 DIFFERENCES = 1e5
 """How much looser a derivative by differences, the twin's, is compared."""
 
@@ -117,6 +122,31 @@ def test_while_loops(program: Program) -> None:
     check_laws(s)
     check_law_discharge(s)
     check_law_passes(s)
+
+
+def at_any_size(program: Program) -> AbstractContextManager[object]:
+    """Nests of loops become one loop in the derivative, however small their Refs are; in every other program."""
+    if program.seed % 2:
+        return nullcontext()
+    return mock.patch.multiple(slots, SMALL=0, LEAST_SHARE=0)
+
+
+@pytest.mark.oracle
+@settings(max_examples=10)
+@given(programs(NESTS, refs=True))
+def test_nests_on_refs(program: Program) -> None:
+    with at_any_size(program):
+        s = with_refs(program)
+        check_law_eval(s, program.twin(*program.arrays()))
+        check_laws(s, most=2)
+        check_law_discharge(s)
+
+
+@settings(max_examples=3)
+@given(programs(NESTS, refs=True))
+def test_compiled_derivatives_of_nests(program: Program) -> None:
+    with at_any_size(program):
+        check_law_lower_discharged(vjp_of(with_refs(program), np.random.default_rng(program.seed)))
 
 
 @settings(max_examples=4)

@@ -27,16 +27,33 @@ from fiveloop.testing.core.programs import (
     draw_use,
 )
 from fiveloop.testing.loops.carried_steps import draw_carried, draw_following
-from fiveloop.testing.state.program_steps import STATE_KINDS
+from fiveloop.testing.state.indices import Index, draw_index
+from fiveloop.testing.state.program_steps import STATE_KINDS, draw_touch, index_of
+
+SAVED = st.sampled_from([None, 1, 2, 3])
+"""How many states a derivative saves at a time."""
+LARGE = 0.7
+"""Where a loop that watches a Ref ends."""
 
 
 @dataclass(frozen=True)
 class How:
-    """From which end a loop runs, how many of its steps make a turn, and whether it shows its progress."""
+    """How a loop runs: from which end, how many of its steps make a turn, with a bar, with so many saved states."""
 
     reverse: bool
     unroll: int
     progress: bool = False
+    saved: int | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `for_loop` and `scan`."""
+        return {
+            "reverse": self.reverse,
+            "unroll": self.unroll,
+            "progress": self.progress,
+            "checkpoints": self.saved,
+        }
 
     def steps(self, count: int) -> Sequence[int]:
         """The counter's values."""
@@ -49,9 +66,7 @@ def draw_how(draw: Draw) -> How:
 
 
 def _for(nsteps: int, body: Callable[..., None], state: Sequence[Any], how: How) -> Any:
-    return for_loop(
-        nsteps, body, list(state), reverse=how.reverse, unroll=how.unroll, progress=how.progress
-    )
+    return for_loop(nsteps, body, list(state), **how.options)
 
 
 def _twin_for(nsteps: int, body: Callable[..., None], state: Sequence[Any], how: How) -> list[Any]:
@@ -190,7 +205,7 @@ def draw_branch(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 class While:
     """A while loop that counts up to a run-time integer, with one float carried.
 
-    It may have a `bound` that is larger. Its derivative saves so many states at a time as `saved` says, if it does.
+    It may have a `bound` that is larger. If it watches some of a Ref, it ends when that is large.
     """
 
     integer: int
@@ -198,7 +213,7 @@ class While:
     block: Block
     how: How
     bound: int | None = None
-    saved: int | None = None
+    watched: tuple[int, Index] | None = None
 
     def run(self, env: Env) -> None:
         """Append the carried float."""
@@ -210,22 +225,37 @@ class While:
             inner.floats.append(carry)
             return env.fit(self.block.run(inner)[0], tuple(init.shape))
 
+        def is_small() -> Any:
+            if self.watched is None:
+                return True
+            ref, index = self.watched
+            read = env.ops["read"](env.refs[ref], index_of(index, env))
+            return env.ops["sum"](read) < LARGE
+
         limit = env.ints[self.integer]
-        options = {"max_steps": self.bound, "checkpoints": self.saved}
-        env.floats.append(env.ops["while_loop"](limit, step, init, self.how, options))
+        options = {
+            "progress": self.how.progress,
+            "checkpoints": self.how.saved,
+            "max_steps": self.bound,
+        }
+        env.floats.append(env.ops["while_loop"](limit, is_small, step, init, options))
 
 
 def draw_while(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     """A while loop of at most six steps."""
     carry = draw_use(draw, scope)
     integer = draw_int(draw, scope)
+    watched = None
+    if scope.refs and draw(st.booleans()):
+        ref = draw(st.integers(0, len(scope.refs) - 1))
+        watched = ref, draw_index(draw, scope, scope.refs[ref])
     inner = scope.inner()
     inner.ints += 1
     inner.floats.append(scope.floats[carry.index])
     block = draw_block(draw, inner, kinds)
     scope.floats.append(scope.floats[carry.index])
-    saved = draw(st.sampled_from([None, 1, 2, 3]))
-    return While(integer, carry, block, How(reverse=False, unroll=1), saved=saved)
+    how = How(reverse=False, unroll=1, saved=draw(SAVED))
+    return While(integer, carry, block, how, watched=watched)
 
 
 def draw_bounded(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
@@ -236,22 +266,31 @@ def draw_bounded(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 
 
 def _while(
-    limit: Any, step: Callable[..., Any], init: Any, how: How, options: dict[str, Any]
+    limit: Any,
+    is_small: Callable[[], Any],
+    step: Callable[..., Any],
+    init: Any,
+    options: dict[str, Any],
 ) -> Any:
     def body(state: Any) -> Any:
         i, x = state
         return i + 1, step(i, x)
 
-    start = np.int32(0)
-    more = lambda state: state[0] < limit
-    return while_loop(more, body, (start, init), progress=how.progress, **options)[1]
+    goes_on = lambda state: (state[0] < limit) & is_small()
+    return while_loop(goes_on, body, (np.int32(0), init), **options)[1]
 
 
 def _twin_while(
-    limit: Any, step: Callable[..., Any], init: Any, how: How, options: dict[str, Any]
+    limit: Any,
+    is_small: Callable[[], Any],
+    step: Callable[..., Any],
+    init: Any,
+    options: dict[str, Any],
 ) -> Any:
     x = init
     for i in range(int(limit)):
+        if not is_small():
+            break
         x = step(np.asarray(i, np.int32), x)
     return x
 
@@ -259,13 +298,8 @@ def _twin_while(
 def _scan(
     step: Callable[..., Any], init: Any, xs: Any, how: How, limit: Any | None
 ) -> tuple[Any, Any]:
-    options: dict[str, Any] = {
-        "reverse": how.reverse,
-        "unroll": how.unroll,
-        "progress": how.progress,
-    }
     if limit is None:
-        return scan(step, init, xs, **options)
+        return scan(step, init, xs, **how.options)
 
     def counted(carry: Any, x: Any) -> tuple[Any, Any]:
         k, c = carry
@@ -273,7 +307,7 @@ def _scan(
         return (k + 1, new), y
 
     until = lambda carry: carry[0] >= limit
-    (_, final), ys, _ = scan(counted, (np.int32(0), init), xs, until=until, **options)
+    (_, final), ys, _ = scan(counted, (np.int32(0), init), xs, until=until, **how.options)
     return final, ys
 
 
@@ -303,10 +337,28 @@ LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch
 """Loops and branches that are differentiable in both modes."""
 CARRIED_KINDS = STATE_KINDS.plus(nested=(draw_carried, draw_following, draw_scan))
 """Mostly loops that carry an array by value, for planning."""
+
+
 WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
 """With `while` without a bound."""
 BOUNDED_KINDS = WHILE_KINDS.plus(nested=(draw_bounded, draw_bounded))
 """And with a bound: such programs give one more result, a record of loops that were stopped."""
+
+
+def of_nests(kinds: Kinds) -> Kinds:
+    """Programs of loops on Refs, in whose steps there is a `while` of steps of these kinds."""
+
+    def draw_inner(draw: Draw, scope: Scope, _: Kinds) -> Step:
+        return draw_while(draw, scope, replace(kinds, depth=3))
+
+    inner = Kinds((draw_inner, draw_touch, draw_touch))
+
+    def draw_nest(draw: Draw, scope: Scope, _: Kinds) -> Step:
+        step = draw(st.sampled_from([draw_for, draw_scan, draw_while]))(draw, scope, inner)
+        assert isinstance(step, (ForLoop, Scan, While))
+        return replace(step, how=replace(step.how, saved=draw(SAVED)))
+
+    return Kinds((draw_nest, draw_touch), length=3)
 
 
 @dataclass(frozen=True)

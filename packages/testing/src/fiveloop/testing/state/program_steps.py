@@ -76,7 +76,8 @@ def _followed(i: Any, x: Any) -> Any:
 define_operation("followed", _followed, lambda i, x: np.sin(x * x) if i > 0 else np.zeros_like(x))
 
 
-def _index(index: Index, env: Env) -> Any:
+def index_of(index: Index, env: Env) -> Any:
+    """An index as the operations of a program take it."""
     return index.library(env.ints) if env.ops is LIBRARY else HostIndex(index, env.ints)
 
 
@@ -103,7 +104,7 @@ class Touch:
     def run(self, env: Env) -> None:
         """Touch the Ref, and append what was read."""
         operands = [] if self.use is None else [env.ops["sin"](env.float(self.use))]
-        out = env.ops[self.name](env.refs[self.ref], _index(self.index, env), *operands)
+        out = env.ops[self.name](env.refs[self.ref], index_of(self.index, env), *operands)
         if self.name in ("read", "swap"):
             env.floats.append(out)
 
@@ -119,7 +120,7 @@ class Frozen:
     def run(self, env: Env) -> None:
         """Append what the Ref held in the end."""
         ref = env.ops["new_ref"](env.float(self.use))
-        env.ops["accumulate"](ref, _index(self.index, env), env.float(self.share))
+        env.ops["accumulate"](ref, index_of(self.index, env), env.float(self.share))
         env.floats.append(env.ops["freeze"](ref))
 
 
