@@ -4,6 +4,7 @@ from .array import (
     Array,
     ArrayLike,
     Concrete,
+    OPERATORS,
     OPS,
     Scalar,
     Value,

@@ -15,7 +15,40 @@ from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
 OPS: dict[str, Callable[..., Any]] = {}
 """The functions behind operators, filled in by `operators` above the primitives."""
 
+OPERATORS: dict[Callable[..., Any], tuple[str, bool]] = {}
+"""For each operator of values the name of the function behind it, and whether its operands change places."""
+
 _INT32, _INT64 = np.iinfo(np.int32), np.iinfo(np.int64)
+
+
+def _operator(name: str) -> Callable[[Value, Any], Value]:
+    """An operator of two values, by the name of the function behind it."""
+
+    def call(self: Value, other: Any) -> Value:
+        return OPS[name](self, other)  # type: ignore[no-any-return]  # the operators give values
+
+    OPERATORS[call] = name, False
+    return call
+
+
+def _operators(name: str) -> tuple[Callable[[Value, Any], Value], Callable[[Value, Any], Value]]:
+    """The operator, and that of a value which comes second."""
+
+    def reflected(self: Value, other: Any) -> Value:
+        return OPS[name](other, self)  # type: ignore[no-any-return]
+
+    OPERATORS[reflected] = name, True
+    return _operator(name), reflected
+
+
+def _unary(name: str) -> Callable[[Value], Value]:
+    """An operator of one value, by the name of the function behind it."""
+
+    def call(self: Value) -> Value:
+        return OPS[name](self)  # type: ignore[no-any-return]
+
+    OPERATORS[call] = name, False
+    return call
 
 
 class Value(array_methods.Methods):
@@ -92,11 +125,27 @@ class Value(array_methods.Methods):
     def __setitem__(self, index: Any, x: Any) -> None:
         rules.type_rules(self.aval).setitem(self, index, x)
 
-    def __add__(self, other: Any) -> Value:
-        return OPS["add"](self, other)  # type: ignore[no-any-return]
-
-    def __radd__(self, other: Any) -> Value:
-        return OPS["add"](other, self)  # type: ignore[no-any-return]
+    __add__, __radd__ = _operators("add")
+    __sub__, __rsub__ = _operators("subtract")
+    __mul__, __rmul__ = _operators("multiply")
+    __truediv__, __rtruediv__ = _operators("divide")
+    __floordiv__, __rfloordiv__ = _operators("floor_divide")
+    __mod__, __rmod__ = _operators("remainder")
+    __pow__, __rpow__ = _operators("power")
+    __matmul__, __rmatmul__ = _operators("matmul")
+    __and__, __rand__ = _operators("bitwise_and")
+    __or__, __ror__ = _operators("bitwise_or")
+    __xor__, __rxor__ = _operators("bitwise_xor")
+    __lshift__, __rlshift__ = _operators("left_shift")
+    __rshift__, __rrshift__ = _operators("right_shift")
+    __lt__ = _operator("less")
+    __le__ = _operator("less_equal")
+    __gt__ = _operator("greater")
+    __ge__ = _operator("greater_equal")
+    __eq__ = _operator("equal")  # type: ignore[assignment]  # of arrays it gives an array
+    __ne__ = _operator("not_equal")  # type: ignore[assignment]  # of arrays it gives an array
+    __neg__, __abs__ = _unary("negative"), _unary("abs")
+    __invert__ = _unary("bitwise_invert")
 
     def __iadd__(self, other: Any) -> Value:
         if self._note is not None:
@@ -108,107 +157,8 @@ class Value(array_methods.Methods):
             )
         return OPS["add"](self, other)  # type: ignore[no-any-return]
 
-    def __sub__(self, other: Any) -> Value:
-        return OPS["subtract"](self, other)  # type: ignore[no-any-return]
-
-    def __rsub__(self, other: Any) -> Value:
-        return OPS["subtract"](other, self)  # type: ignore[no-any-return]
-
-    def __mul__(self, other: Any) -> Value:
-        return OPS["multiply"](self, other)  # type: ignore[no-any-return]
-
-    def __rmul__(self, other: Any) -> Value:
-        return OPS["multiply"](other, self)  # type: ignore[no-any-return]
-
-    def __truediv__(self, other: Any) -> Value:
-        return OPS["divide"](self, other)  # type: ignore[no-any-return]
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return OPS["divide"](other, self)  # type: ignore[no-any-return]
-
-    def __floordiv__(self, other: Any) -> Value:
-        return OPS["floor_divide"](self, other)  # type: ignore[no-any-return]
-
-    def __rfloordiv__(self, other: Any) -> Value:
-        return OPS["floor_divide"](other, self)  # type: ignore[no-any-return]
-
-    def __mod__(self, other: Any) -> Value:
-        return OPS["remainder"](self, other)  # type: ignore[no-any-return]
-
-    def __rmod__(self, other: Any) -> Value:
-        return OPS["remainder"](other, self)  # type: ignore[no-any-return]
-
-    def __pow__(self, other: Any) -> Value:
-        return OPS["power"](self, other)  # type: ignore[no-any-return]
-
-    def __rpow__(self, other: Any) -> Value:
-        return OPS["power"](other, self)  # type: ignore[no-any-return]
-
-    def __matmul__(self, other: Any) -> Value:
-        return OPS["matmul"](self, other)  # type: ignore[no-any-return]
-
-    def __rmatmul__(self, other: Any) -> Value:
-        return OPS["matmul"](other, self)  # type: ignore[no-any-return]
-
-    def __and__(self, other: Any) -> Value:
-        return OPS["bitwise_and"](self, other)  # type: ignore[no-any-return]
-
-    def __rand__(self, other: Any) -> Value:
-        return OPS["bitwise_and"](other, self)  # type: ignore[no-any-return]
-
-    def __or__(self, other: Any) -> Value:
-        return OPS["bitwise_or"](self, other)  # type: ignore[no-any-return]
-
-    def __ror__(self, other: Any) -> Value:
-        return OPS["bitwise_or"](other, self)  # type: ignore[no-any-return]
-
-    def __xor__(self, other: Any) -> Value:
-        return OPS["bitwise_xor"](self, other)  # type: ignore[no-any-return]
-
-    def __rxor__(self, other: Any) -> Value:
-        return OPS["bitwise_xor"](other, self)  # type: ignore[no-any-return]
-
-    def __lshift__(self, other: Any) -> Value:
-        return OPS["left_shift"](self, other)  # type: ignore[no-any-return]
-
-    def __rlshift__(self, other: Any) -> Value:
-        return OPS["left_shift"](other, self)  # type: ignore[no-any-return]
-
-    def __rshift__(self, other: Any) -> Value:
-        return OPS["right_shift"](self, other)  # type: ignore[no-any-return]
-
-    def __rrshift__(self, other: Any) -> Value:
-        return OPS["right_shift"](other, self)  # type: ignore[no-any-return]
-
-    def __lt__(self, other: Any) -> Value:
-        return OPS["less"](self, other)  # type: ignore[no-any-return]
-
-    def __le__(self, other: Any) -> Value:
-        return OPS["less_equal"](self, other)  # type: ignore[no-any-return]
-
-    def __gt__(self, other: Any) -> Value:
-        return OPS["greater"](self, other)  # type: ignore[no-any-return]
-
-    def __ge__(self, other: Any) -> Value:
-        return OPS["greater_equal"](self, other)  # type: ignore[no-any-return]
-
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
-        return OPS["equal"](self, other)  # type: ignore[no-any-return]
-
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
-        return OPS["not_equal"](self, other)  # type: ignore[no-any-return]
-
-    def __neg__(self) -> Value:
-        return OPS["negative"](self)  # type: ignore[no-any-return]
-
     def __pos__(self) -> Value:
         return self
-
-    def __abs__(self) -> Value:
-        return OPS["abs"](self)  # type: ignore[no-any-return]
-
-    def __invert__(self) -> Value:
-        return OPS["bitwise_invert"](self)  # type: ignore[no-any-return]
 
     def __divmod__(self, other: Any) -> tuple[Value, Value]:
         return self // other, self % other

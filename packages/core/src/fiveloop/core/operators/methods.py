@@ -295,32 +295,6 @@ arrays.METHODS.update(
 )
 
 
-BINARY = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "power",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "left_shift",
-    "rshift": "right_shift",
-}
-COMPARISONS = {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "ne": "not_equal",
-}
-UNARY = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
-"""The names of operators, and of the functions behind them."""
-
 STATIC: dict[str, Numbers] = {"power": "static"}
 """An integer exponent says what is computed."""
 
@@ -329,20 +303,21 @@ def _reflected(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda x, y: call(y, x)
 
 
+def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
+    return call
+
+
 def _iadd(x: arrays.Array, y: Any) -> Any:
     """`x += y`, which is a step of `ref[i] += y` if `x` was read there."""
     return _add(x, y) if x._note is None else arrays.Value.__iadd__(x, y)
 
 
-for _operator, _name in (BINARY | COMPARISONS | UNARY).items():
-    _otherwise = vars(arrays.Value)[f"__{_operator}__"]
-    _numbers = STATIC.get(_name)
-    _call = fused(arrays.OPS[_name], numbers=_numbers, otherwise=_otherwise)
-    setattr(arrays.Array, f"__{_operator}__", _call)
-    if _operator in BINARY:
-        _otherwise = _reflected(vars(arrays.Value)[f"__r{_operator}__"])
-        _call = fused(arrays.OPS[_name], numbers=_numbers, otherwise=_otherwise)
-        setattr(arrays.Array, f"__r{_operator}__", _reflected(_call))
+for _operator, _otherwise in list(vars(arrays.Value).items()):
+    if isinstance(_otherwise, FunctionType) and unwrap(_otherwise) in arrays.OPERATORS:
+        _name, _reflects = arrays.OPERATORS[unwrap(_otherwise)]
+        _turned = _reflected if _reflects else _as_it_is
+        _call = fused(arrays.OPS[_name], numbers=STATIC.get(_name), otherwise=_turned(_otherwise))
+        setattr(arrays.Array, _operator, _turned(_call))
 
 _add = vars(arrays.Array)["__add__"]
 arrays.Array.__iadd__ = _iadd  # type: ignore[assignment]  # for arrays alone

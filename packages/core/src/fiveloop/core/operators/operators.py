@@ -14,24 +14,11 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.index import ops as index_ops
 from fiveloop.core.operators import complex_order
 
-_WITH_REFLECTED = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "divmod"),
-    *("and", "or", "xor", "lshift", "rshift"),
-)
-BINARY = (
-    *(f"__{name}__" for name in _WITH_REFLECTED),
-    *(f"__r{name}__" for name in _WITH_REFLECTED),
-    *(
-        f"__{name}__"
-        for name in ("iadd", "lt", "le", "gt", "ge", "eq", "ne", "getitem", "contains")
-    ),
-)
-UNARY = tuple(f"__{name}__" for name in ("neg", "abs", "invert", "len", "iter", "hash"))
-OTHERS = ("__setitem__", "__round__", "__array_ufunc__")
-
-
-def _methods(cls: type) -> tuple[str, ...]:
-    return tuple(k for k, f in vars(cls).items() if k[0] != "_" and isinstance(f, FunctionType))
+GUARDED = """
+    __divmod__ __rdivmod__ __iadd__ __getitem__ __contains__ __len__ __iter__ __hash__
+    __setitem__ __round__ __array_ufunc__
+""".split()
+"""The methods that Python calls, beside the operators, below which the library hides its frames."""
 
 
 # Each has as many parameters as the operator: an operator is called more often than anything else.
@@ -73,15 +60,16 @@ def _other(method: Callable[..., Any]) -> Callable[..., Any]:
     return operator
 
 
-for _names, _guard, _cls in (
-    (BINARY, _binary, Value),
-    (UNARY, _unary, Value),
-    (OTHERS, _other, Value),
-    (_methods(arrays.Methods), _other, arrays.Methods),
-    (_methods(index_ops.Place), _other, index_ops.Place),
-):
-    for _name in _names:
-        setattr(_cls, _name, _guard(_cls.__dict__[_name]))
+_GUARDS: dict[int, Callable[..., Any]] = {1: _unary, 2: _binary}
+
+for _name, _method in list(vars(Value).items()):
+    if _name in GUARDED or (isinstance(_method, FunctionType) and _method in arrays.OPERATORS):
+        _takes = 0 if _method.__defaults__ else _method.__code__.co_argcount
+        setattr(Value, _name, _GUARDS.get(_takes, _other)(_method))
+for _cls in (arrays.Methods, index_ops.Place):
+    for _name, _method in list(vars(_cls).items()):
+        if _name[0] != "_" and isinstance(_method, FunctionType):
+            setattr(_cls, _name, _other(_method))
 
 
 def true_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
