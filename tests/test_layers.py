@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.sources import nodes_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -113,10 +114,11 @@ def absolute(node: ast.ImportFrom, importer: str, path: Path) -> str:
 
 def imports_of(importer: str, path: Path) -> Iterator[Import]:
     """Every import in a file, wherever it stands."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    nested = {id(inner) for function in functions for inner in ast.walk(function)}
-    for node in ast.walk(tree):
+    nodes = nodes_of(path)
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    imports = (ast.Import, ast.ImportFrom)
+    nested = {id(i) for f in functions for i in ast.walk(f) if isinstance(i, imports)}
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(importer, node.lineno, alias.name, None, id(node) in nested)

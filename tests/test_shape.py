@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests.sources import nodes_of
 
 import fiveloop.core
 
@@ -56,12 +57,6 @@ def python_files() -> tuple[Path, ...]:
 def shown(path: Path) -> str:
     """The path as a reader of the project knows it."""
     return path.relative_to(ROOT).as_posix()
-
-
-@cache
-def nodes_of(path: Path) -> list[ast.AST]:
-    """Everything that a file is made of."""
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def functions_of(path: Path) -> Iterator[Function]:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.sources import tree_of
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("packages/*/tests", "tests", "examples")
 CONTEXTS = ("raises", "warns")
@@ -65,7 +67,7 @@ def holds_assert(function: ast.FunctionDef) -> bool:
 def test_every_test_asserts_something() -> None:
     idle = []
     for path in files_with_tests():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = tree_of(path)
         names = functions_of(tree).keys() - asserting(tree)
         idle += [f"{path.name}: {name}" for name in names if name.startswith("test_")]
     assert idle == []

@@ -9,20 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
-    TreeDef,
-    Value,
-    ad,
-    arrays,
-    errors,
-    ir,
-    prims,
-    pytree,
-    structure,
-    trace,
-    transforms,
-)
+from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, structure, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.api.flatten import as_result, call_user, function_name
 from fiveloop.core.closed_call import closed_call_p
@@ -34,7 +21,7 @@ from fiveloop.state import Ref, api, predicate
 class Closures:
     """Functions with the same operands: `jaxprs : [*consts, *args, *refs] -> [*outs]`."""
 
-    jaxprs: list[Jaxpr]
+    jaxprs: list[ir.Jaxpr]
     consts: ad.Values
     refs: ad.Values
 
@@ -57,13 +44,13 @@ def share_captured(staged: Sequence[trace.Staged]) -> Closures:
     return Closures(jaxprs, consts, refs)
 
 
-def with_inputs(jaxpr: Jaxpr, avals: ir.Avals, at: int) -> Jaxpr:
+def with_inputs(jaxpr: ir.Jaxpr, avals: ir.Avals, at: int) -> ir.Jaxpr:
     """The jaxpr with inputs that it does not use, from position `at` on."""
     new = [ir.Var(a) for a in avals]
     return jaxpr.replace(invars=[*jaxpr.invars[:at], *new, *jaxpr.invars[at:]])
 
 
-def handed_through(jaxpr: Jaxpr) -> list[int | None]:
+def handed_through(jaxpr: ir.Jaxpr) -> list[int | None]:
     """For each result the position of the input that it is, or None; also if a call within hands it through."""
     place: dict[ir.Atom, int] = {v: k for k, v in enumerate(jaxpr.invars)}
     for eqn in jaxpr.eqns:
@@ -91,7 +78,7 @@ def made_at(source: object | None) -> str:
     return "" if source is None or isinstance(source, str) else f", made at {source}"
 
 
-def made_in(jaxpr: Jaxpr) -> list[str]:
+def made_in(jaxpr: ir.Jaxpr) -> list[str]:
     """What messages add of each result of a body."""
     sources = {v: eqn.source for eqn in jaxpr.eqns for v in eqn.outvars}
     return [made_at(sources.get(v) if isinstance(v, ir.Var) else None) for v in jaxpr.outvars]
@@ -114,7 +101,11 @@ NO_RETURN = "; does the function return?"
 
 
 def changed_places(
-    name: str, given: TreeDef, found: TreeDef, before: Sequence[Any], after: Sequence[Any]
+    name: str,
+    given: pytree.TreeDef,
+    found: pytree.TreeDef,
+    before: Sequence[Any],
+    after: Sequence[Any],
 ) -> str:
     """Where what a body is given, of leaves `before`, comes out with another structure; `name` is what it is called."""
     places = structure.differences(given, found, leaf_texts(before), leaf_texts(after))
@@ -168,7 +159,7 @@ def strong(x: Value) -> Value:
     return prims.convert(as_result(x), x.dtype)
 
 
-def with_results(jaxpr: Jaxpr, avals: ir.Avals) -> Jaxpr:
+def with_results(jaxpr: ir.Jaxpr, avals: ir.Avals) -> ir.Jaxpr:
     """The jaxpr with its results converted to the given types."""
     if all(a.strong() is b.strong() for a, b in zip(jaxpr.out_avals, avals, strict=True)):
         return jaxpr
@@ -256,7 +247,7 @@ def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value
 
 
 def staged_condition(
-    what: str, takes: str, fun: Callable[[Any], Any], tree: TreeDef, avals: ir.Avals
+    what: str, takes: str, fun: Callable[[Any], Any], tree: pytree.TreeDef, avals: ir.Avals
 ) -> trace.Staged:
     """The same of the leaves of a value, traced."""
 
@@ -288,7 +279,7 @@ class CarriedRefs:
     """What a loop carries or goes over, `tree` of `leaves`, some of them Refs; `name` is what messages call it."""
 
     name: str
-    tree: TreeDef
+    tree: pytree.TreeDef
     leaves: Sequence[Any]
 
     @property

@@ -14,19 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import (
-    ArrayLike,
-    Value,
-    ad,
-    arrays,
-    errors,
-    ir,
-    prims,
-    pytree,
-    rules,
-    trace,
-    transforms,
-)
+from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, rules, trace, transforms
 from fiveloop.core import keys as core_keys
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
@@ -147,7 +135,7 @@ class KeyStream:
 
     state: refs.Ref
 
-    def __init__(self, seed: ArrayLike) -> None:
+    def __init__(self, seed: arrays.ArrayLike) -> None:
         given = arrays.as_value(seed, "KeyStream: seed")
         key = as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
         counted = arrays.as_value(np.zeros(1, np.uint32))

@@ -60,7 +60,7 @@ def _other(method: Callable[..., Any]) -> Callable[..., Any]:
     return operator
 
 
-_GUARDS: dict[int, Callable[..., Any]] = {1: _unary, 2: _binary}
+_GUARDS: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {1: _unary, 2: _binary}
 
 for _name, _method in list(vars(Value).items()):
     if _name in GUARDED or (isinstance(_method, FunctionType) and _method in arrays.OPERATORS):

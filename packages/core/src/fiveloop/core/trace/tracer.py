@@ -10,18 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar, NoReturn
 
-from fiveloop.core import ad
+from fiveloop.core import ad, errors
 from fiveloop.core.arrays.array import Concrete, Value
 from fiveloop.core.arrays.sharing import Fixed, setter
-from fiveloop.core.errors import (
-    ConcretizationError,
-    EscapedTracerError,
-    TracerError,
-    UnboundAxisError,
-    add_source,
-    at_source,
-    is_located,
-)
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
 from fiveloop.core.ir.source import Source, function_source, is_internal, raised_at, user_source
@@ -44,7 +35,7 @@ class Trace:
         self.parent = parent
         self.live = True
         self.fun = fun
-        self.refused: ConcretizationError | None = None
+        self.refused: errors.ConcretizationError | None = None
 
     def process(self, prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         """Interpret one operation."""
@@ -84,9 +75,9 @@ class Tracer(Fixed):
             raise escaped(self)
         if self.aval.accumulates:
             super()._refuse(what)
-        error = ConcretizationError(
+        error = errors.ConcretizationError(
             f"the traced value {self!r} was asked to be {what} while {function_source(self._trace.fun)} is traced; "
-            f"{advice}{at_source(current_source())}"
+            f"{advice}{errors.at_source(current_source())}"
         )
         self._trace.refused = error
         raise error
@@ -106,30 +97,30 @@ def where_made(tracer: Tracer) -> str:
     return "" if tracer.source is None else f" made at {tracer.source}"
 
 
-def escaped(tracer: Tracer) -> EscapedTracerError:
+def escaped(tracer: Tracer) -> errors.EscapedTracerError:
     """The error for a tracer used after its trace has ended."""
-    return EscapedTracerError(
+    return errors.EscapedTracerError(
         f"a traced value of type {tracer.aval}{where_made(tracer)} while tracing {function_source(tracer.owner.fun)} "
         f"has escaped: that function has returned, so the value no longer exists; return it from the function "
-        f"instead of storing it{at_source(current_source())}"
+        f"instead of storing it{errors.at_source(current_source())}"
     )
 
 
-def _not_now(tracer: Tracer, prim: Primitive[Any]) -> ConcretizationError:
+def _not_now(tracer: Tracer, prim: Primitive[Any]) -> errors.ConcretizationError:
     """The error for a tracer whose function is being traced, where operations run now."""
-    return ConcretizationError(
+    return errors.ConcretizationError(
         f"`{prim.name}` was asked to run now, on a traced value of type {tracer.aval}, while "
         f"{function_source(tracer.owner.fun)} is traced; leave `ensure_compile_time_eval` before traced values are "
-        f"used, and use them in the thread that traces{at_source(current_source())}"
+        f"used, and use them in the thread that traces{errors.at_source(current_source())}"
     )
 
 
-def out_of_reach(tracer: Tracer) -> TracerError:
+def out_of_reach(tracer: Tracer) -> errors.TracerError:
     """The error for a tracer used beneath the transform that it belongs to, by a rule that closes over it."""
-    return TracerError(
+    return errors.TracerError(
         f"a traced value of type {tracer.aval}, of a transform of {function_source(tracer.owner.fun)}, is used where "
         f"that transform has handed over to a custom rule, which may use only its arguments: what the rule and its "
-        f"function close over is not differentiated; pass the value as an argument{at_source(current_source())}"
+        f"function close over is not differentiated; pass the value as an argument{errors.at_source(current_source())}"
     )
 
 
@@ -160,7 +151,7 @@ class EvalTrace(Trace):
 EVAL = EvalTrace(None)
 
 
-MISUSE = (TypeError, ValueError, IndexError, OverflowError, UnboundAxisError)
+MISUSE = (TypeError, ValueError, IndexError, OverflowError, errors.UnboundAxisError)
 """The types of the errors that rules and public functions raise about what they are given."""
 
 
@@ -234,7 +225,7 @@ def locate(error: Exception) -> None:
     while innermost is not None and innermost.tb_next is not None:
         innermost = innermost.tb_next
     if innermost is not None and is_internal(innermost.tb_frame.f_code):
-        add_source(error, current.source or raised_at(error) or current_source())
+        errors.add_source(error, current.source or raised_at(error) or current_source())
 
 
 @contextmanager
@@ -305,19 +296,19 @@ def running(trace: Trace) -> Iterator[None]:
                 current.ended.append(weakref.ref(trace))
 
 
-def _explain(error: Exception, refused: ConcretizationError | None) -> None:
+def _explain(error: Exception, refused: errors.ConcretizationError | None) -> None:
     """Note on an error of NumPy or Python what a tracer said before, which they may have swallowed."""
-    if refused is not None and error is not refused and not is_located(error):
+    if refused is not None and error is not refused and not errors.is_located(error):
         error.add_note(f"before this, {refused}")
 
 
 def _tell_recursion(error: RecursionError, trace: Trace) -> None:
     """Say which function calls itself without end while it is traced, and where."""
-    if not is_located(error):
+    if not errors.is_located(error):
         error.args = (
             f"{error} while {function_source(trace.fun)} is traced: a function calls itself without end, or too often: "
             "tracing takes every branch of `cond`, as no value is known; loop with `while_loop`, or let a static "
-            f"argument end the recursion{at_source(raised_at(error))}",
+            f"argument end the recursion{errors.at_source(raised_at(error))}",
         )
 
 

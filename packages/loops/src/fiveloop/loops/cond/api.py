@@ -8,19 +8,7 @@ from typing import Any, Literal, TypeVar, TypeVarTuple, overload
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
-    TreeDef,
-    Value,
-    ad,
-    arrays,
-    ir,
-    prims,
-    pytree,
-    structure,
-    trace,
-    transforms,
-)
+from fiveloop.core import Jaxpr, Value, ad, arrays, ir, prims, pytree, structure, trace, transforms
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.api.flatten import flatten_arguments
 from fiveloop.core.dataclass import dataclass, replace
@@ -232,7 +220,10 @@ class _Plan:
 
 
 def _plan(
-    what: str, named: Sequence[tuple[str, Callable[..., Any]]], tree: TreeDef, leaves: ad.Values
+    what: str,
+    named: Sequence[tuple[str, Callable[..., Any]]],
+    tree: pytree.TreeDef,
+    leaves: ad.Values,
 ) -> _Plan:
     branches = [_Branch(what, name, fun, tree, leaves) for name, fun in named]
     staged = [b.stage() for b in branches]
@@ -258,7 +249,7 @@ class _Branch:
     """A user's function on the operands that are values; it closes over those that are Refs."""
 
     def __init__(
-        self, what: str, name: str, fun: Callable[..., Any], tree: TreeDef, leaves: ad.Values
+        self, what: str, name: str, fun: Callable[..., Any], tree: pytree.TreeDef, leaves: ad.Values
     ) -> None:
         self.what = what
         self.name = name

@@ -7,12 +7,7 @@ import numpy as np
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.state import handlers, predicate
-from fiveloop.state.checks.effect import (
-    CheckEffect,
-    InsertedCheckEffect,
-    WarningEffect,
-    are_deferred,
-)
+from fiveloop.state.checks import effect
 from fiveloop.state.checks.record import CheckSite, empty_record, record_aval, record_of
 
 
@@ -29,11 +24,11 @@ class CheckParams:
     warns: bool = False
 
     @property
-    def effect(self) -> type[CheckEffect]:
+    def effect(self) -> type[effect.CheckEffect]:
         """The kind of its effect."""
         if self.warns:
-            return WarningEffect
-        return InsertedCheckEffect if self.inserted else CheckEffect
+            return effect.WarningEffect
+        return effect.InsertedCheckEffect if self.inserted else effect.CheckEffect
 
 
 check_p: ir.Primitive[CheckParams] = ir.Primitive("check")
@@ -52,7 +47,7 @@ def check_abstract_eval(avals: ir.Avals, p: CheckParams) -> ir.Typing:
 
 def check_impl(operands: ad.Values, p: CheckParams) -> list[Value]:
     """Raise, or warn, now if something has failed; if checks are deferred, nobody looks yet."""
-    if are_deferred() or not np.asarray(operands[0]).all():
+    if effect.are_deferred() or not np.asarray(operands[0]).all():
         p.effect.at_return(_record(operands, p, record_aval(p.site.num_words)))
     return []
 

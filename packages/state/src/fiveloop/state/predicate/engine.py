@@ -68,7 +68,11 @@ predicate_rules: rules.RuleTable[PredicateRule] = rules.RuleTable(
     default="run its bodies on condition, if it only runs them; else run, and put back what it changed",
     by="define_predicate(prim, rule)",
 )
-_always: set[ir.Primitive[Any]] = set()
+always_rules: rules.RuleTable[bool] = rules.RuleTable(
+    "on_condition",
+    default="run, where it has no Ref and no effect",
+    by="define_predicate(prim, rule, always=True)",
+)
 
 
 def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bool = False) -> None:
@@ -93,7 +97,7 @@ def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bo
     """
     predicate_rules.define(prim, rule)
     if always:
-        _always.add(prim)
+        always_rules.define(prim, True)
 
 
 def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
@@ -179,7 +183,7 @@ def call_predicate(
 def _matters(eqn: ir.Eqn) -> bool:
     """Whether the condition matters to an equation that has no Ref from outside."""
     return (
-        eqn.primitive in _always
+        eqn.primitive in always_rules
         or ir.acts(eqn)
         or any(_holds_any(j) for j in ir.jaxprs_in(eqn.params))
     )
