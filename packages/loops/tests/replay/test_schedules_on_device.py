@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import ShapeDtype, grad, jit, jvp, vmap
+from fiveloop.core import ShapeDtype, grad, jit, jvp, value_and_grad, vmap
 from fiveloop.loops import explain, for_loop, fori_loop, scan, while_loop
 from fiveloop.loops.schedules import Binomial, Online, Periodic, TwoLevel
 from fiveloop.loops.schedules.simulation import evaluations
@@ -25,15 +25,6 @@ SCHEDULES = (
 )
 
 
-def swept(schedule: Binomial, length: int) -> int:
-    """The steps up to the last state that a sweep stores."""
-    stored, last = schedule.first(), 0
-    while schedule.sweeps and int(schedule.next(stored)) * schedule.tape < length:
-        last = int(schedule.next(stored))
-        stored = schedule.after_next(stored)
-    return last * schedule.tape
-
-
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 def test_a_schedule_takes_the_simulated_evaluations(schedule: Binomial) -> None:
     calls = []
@@ -46,18 +37,23 @@ def test_a_schedule_takes_the_simulated_evaluations(schedule: Binomial) -> None:
         k = pure_callback(count, ShapeDtype((), "int32"), val[0])
         return k, fnp.sin(val[1] + 0.1 * k)
 
-    def slope(length: int) -> float:
-        last = lambda x: fori_loop(0, length, step, (np.int32(0), x), checkpoints=schedule)[1]
-        return float(jit(grad(last))(X))
+    def last(length: int, x: Any) -> Any:
+        return fori_loop(0, length, step, (np.int32(0), x), checkpoints=schedule)[1]
 
     for length in (0, 1, 40):
         by_hand, x = 1.0, float(X)
         for k in range(length):
             by_hand, x = by_hand * np.cos(x + 0.1 * (k + 1)), np.sin(x + 0.1 * (k + 1))
         calls.clear()
-        np.testing.assert_allclose(slope(length), by_hand, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(
+            jit(grad(partial(last, length)))(X), by_hand, rtol=1e-4, atol=1e-7
+        )
         found = evaluations(schedule, length)
-        assert len(calls) == swept(schedule, length) + found.advanced + found.taped
+        again = found.advanced + found.taped
+        assert len(calls) == (again + length if schedule.sweeps else again)
+        calls.clear()
+        jit(value_and_grad(partial(last, length)))(X)
+        assert len(calls) == again + length
 
 
 def sines(x: Any, length: Any, **options: Any) -> Any:
@@ -80,25 +76,63 @@ def test_lanes_and_second_derivatives(schedule: Binomial) -> None:
 def test_explain_tells_of_the_schedule_that_is_given() -> None:
     schedule = TwoLevel(3, slow=4, period=3)
     last = lambda x: scan(lambda c, _: (fnp.sin(c), None), x, length=40, checkpoints=schedule)[0]
-    (loop,) = explain(grad(last), X).loops
-    assert loop.steps == 40
+    ahead, loop = explain(grad(last), X).loops
+    assert (ahead.call, ahead.role) == ("scan", "forward half of a derivative")
+    assert ahead.steps == loop.steps == 40
     assert f"saved by {schedule}" in str(loop)
     assert f"of these 40 steps {evaluations(schedule, 40).advanced} are run again" in str(loop)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "expected"),
+    ("make", "expected"),
     [
-        (Periodic(3, tape=4), "is for loops of at most 12 steps, but this one takes 13 steps"),
-        (Binomial(0), "checkpoints: slots must be an integer of at least 1, got 0"),
-        (Online(1), "checkpoints: slots must be an integer of at least 2, got 1"),
-        (TwoLevel(1, slow=1, period=1), "checkpoints: slow must be an integer of at least 2"),
-        (TwoLevel(1, slow=2, period=0), "checkpoints: period must be an integer of at least 1"),
+        (lambda: Binomial(0), "Binomial: slots must be an integer of at least 1, got 0"),
+        (lambda: Online(1), "Online: slots must be an integer of at least 2, got 1"),
+        (lambda: Periodic(1, tape=0), "Periodic: tape must be an integer of at least 1, got 0"),
+        (lambda: TwoLevel(1, slow=1, period=1), "TwoLevel: slow must be an integer of at least 2"),
+        (lambda: TwoLevel(1, slow=2, period=0), "TwoLevel: period must be an integer of at least"),
     ],
 )
-def test_misuse(schedule: Binomial, expected: str) -> None:
+def test_numbers_are_checked_where_a_schedule_is_made(make: Any, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        scan(lambda c, _: (c, None), X, length=13, checkpoints=schedule)
+        make()
+    with pytest.raises(
+        TypeError, match=r"Online: slots must be an integer of at least 2, got 2\.5"
+    ):
+        Online(2.5)  # type: ignore[arg-type]  # what a user may give
+
+
+def test_a_loop_of_more_steps_than_a_schedule_is_for_is_refused() -> None:
+    expected = "is for loops of at most 12 steps, but this one takes 13 steps"
+    with pytest.raises(ValueError, match=expected):
+        scan(lambda c, _: (c, None), X, length=13, checkpoints=Periodic(3, tape=4))
+
+
+@pytest.mark.parametrize(
+    ("many", "few"),
+    [
+        (Binomial(10**9, tape=2), Binomial(20, tape=2)),
+        (Online(10**9), Online(40)),
+        (Periodic(10**9, tape=8), Periodic(5, tape=8)),
+        (TwoLevel(10**9, slow=10**9, period=5), TwoLevel(40, slow=8, period=5)),
+    ],
+)
+def test_no_slots_are_reserved_that_a_loop_never_uses(many: Binomial, few: Binomial) -> None:
+    def temporary(schedule: Binomial, **options: Any) -> int:
+        last = lambda x: sines(x, 7, checkpoints=schedule, **options)
+        return jit(grad(last)).lower(X).compile().memory_analysis().temp
+
+    assert many.within(40) == few
+    assert evaluations(many, 40) == evaluations(few, 40)
+    assert temporary(many, max_steps=40) == temporary(few, max_steps=40)
+
+
+@pytest.mark.parametrize("slots", [10**12, Binomial(10**12), Online(10**12)])
+def test_states_that_no_memory_holds_are_refused(slots: Any) -> None:
+    expected = "checkpoints: 1,000,000,000,000 states of 8 bytes need 32,000,000,000,000 bytes, and"
+    with pytest.raises(ValueError, match=expected) as raised:
+        grad(lambda x: sines(x, 7, checkpoints=slots))(X)
+    assert "test_schedules_on_device.py" in str(raised.value)
 
 
 def test_a_periodic_schedule_is_for_loops_with_a_bound() -> None:

@@ -15,19 +15,32 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
-from fiveloop.core.backend import lazy
+from fiveloop.core import (
+    Jaxpr,
+    Value,
+    ad,
+    arrays,
+    errors,
+    ir,
+    passes,
+    prims,
+    trace,
+    transforms,
+    util,
+)
+from fiveloop.core.backend import client, lazy
 from fiveloop.loops import after, leaf
 from fiveloop.loops.common import with_inputs
 from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
-from fiveloop.loops.primitives.slots import COUNT, cache_avals
-from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
+from fiveloop.loops.primitives.slots import COUNT, cache_avals, sweeping
+from fiveloop.loops.primitives.while_loop import WhileParams, kept_avals, parts, while_p
 from fiveloop.loops.record import Decision
 from fiveloop.loops.replay.dce import needed
-from fiveloop.loops.schedules import binomial, online
+from fiveloop.loops.schedules import binomial
 from fiveloop.loops.schedules.integers import Bool, Integer
 from fiveloop.loops.schedules.simulation import evaluations
+from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.api import UNTOLD, traced_while
 from fiveloop.loops.while_loop.handler import counting
 from fiveloop.state import AbstractRef, api, discharge, handlers
@@ -39,7 +52,7 @@ def loops(p: ReplayParams, wanted: Sequence[bool]) -> Jaxpr:
     """The jaxpr of the loops: `[n, *consts, *forward, *backward, *cache] -> [*forward wanted, *backward]`."""
     avals = [COUNT, *[_held(a) for a in p.backward.in_avals[1:]]]
     cached = [a for a, c in zip(p.parts(avals[1:])[1], p.cached, strict=False) if c]
-    avals += cache_avals(cached, p.num_slots)
+    avals += cache_avals(cached, p.slots)
     key = ("loops", p.forward, p.num_consts, p.slots, p.cached, tuple(wanted))
     return p.backward.remember(
         key, lambda: trace.stage_closed(_Machine(p, wanted).run, avals, p.forward.name)
@@ -124,20 +137,32 @@ class _WayBack:
         """All steps, from the states at the beginning or from some that are saved already."""
         tapes = (self.n + (self.tape - 1)) // self.tape
         schedule = self.p.schedule
-        if schedule.slow_slots:
-            self.periods(schedule, tapes, forward)
-            return
-        # What was saved on the way forward was saved between steps, not between tapes.
-        usable = all(self.p.cached) and self.leaf is None
-        saved = _Saved(schedule, forward, cache if usable else (), self.names)
-        if schedule.sweeps and not cache:
+        # What was saved on the way forward may have been saved between steps, not between tapes.
+        usable = all(self.p.cached) and self.tape == schedule.tape
+        is_slow = bool(schedule.slow_slots)
+        saved = _Saved(schedule, forward, cache if usable else (), self.names, is_slow)
+        is_chosen = isinstance(self.p.slots, binomial.Binomial)
+        if schedule.sweeps and is_chosen and not (usable and cache):
             saved.sweep(tapes, forward, self.advance)
-        self.turns(saved, tapes)
+        if schedule.most is not None:
+            self.each(saved, tapes)
+        elif is_slow:
+            self.periods(saved, tapes)
+        else:
+            self.turns(saved, tapes)
 
-    def periods(self, schedule: binomial.Binomial, tapes: Value, forward: Sequence[Value]) -> None:
-        """A sweep that saves in the slower store; then from each of these states the steps up to the next one."""
-        slow = _Saved(schedule, forward, (), self.names, slow=True)
-        slow.sweep(tapes, forward, self.advance)
+    def each(self, saved: _Saved, tapes: Value) -> None:
+        """The tapes of a schedule that saves the state before each."""
+
+        def turn(left: Value) -> Value:
+            self.step_back(left, [api.new_ref(x) for x in saved.states(left - 1)])
+            return left - 1
+
+        _loop(lambda left: left > 0, turn, tapes)
+
+    def periods(self, slow: _Saved, tapes: Value) -> None:
+        """From each state of the slower store the steps up to the next one."""
+        schedule = slow.schedule
         inner = binomial.Binomial(schedule.slots, schedule.tape)
 
         def period(carry: tuple[Value, Value]) -> tuple[Value, Value]:
@@ -220,11 +245,11 @@ class _Saved:
         self.schedule, self.size, self.slow = schedule, schedule.slots, slow
         self.rows = api.empty_ref((self.size + 1, 3), np.int64)
         self.stored = binomial.Stored(*(cache[:2] if cache else (_ONE, _ONE)))
+        _named(self.stored, _STORED)
         if cache:
             self.slots = [api.new_ref(x) for x in cache[2:]]
         else:
-            size = schedule.slow_slots or schedule.slots
-            self.slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in states]
+            self.slots = [api.empty_ref((schedule.room + 1, *x.shape), x.dtype) for x in states]
             self.put(self.stored, _ZERO, states)
         _named([self.rows, *self.slots], ["problems that wait", *[f"saved {x}" for x in names]])
 
@@ -249,7 +274,7 @@ class _Saved:
     def begin(self, n: Value) -> list[Value]:
         """The problem of the last state that is saved; those of the others are written down."""
         self.stored, self.count = self.schedule.replayed(self.stored, n, _loop)
-        _named(self.stored, ["stride of what is saved", "next to be saved"])
+        _named(self.stored, _STORED)
         _loop(lambda j: j < self.count, partial(self._wait, n), _ZERO)
         return self._problem(prims.maximum(self.count - 1, _ZERO))
 
@@ -339,6 +364,9 @@ def _loop(cond: Callable[[S], Bool], body: Callable[[S], S], init: S, /) -> S:
 
 FAST, SLOW = "device", "pinned_host"
 """The memories of the slots, and of the slower store."""
+_STORED = ("stride of what is saved", "next to be saved")
+_ROW = 24
+"""The bytes of the numbers that are kept beside a state."""
 _ZERO, _ONE = [arrays.as_value(np.int64(k)) for k in range(2)]
 
 
@@ -355,7 +383,11 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
             return _loops_of(eqn, used)
         params = ir.with_jaxprs(eqn.params, without_replays)
         if _saves(eqn):
-            return ir.inlined(_swept(params, [a.aval for a in eqn.invars]), eqn.invars)
+            room = sweeping(params.slots).slots
+            _require_room(room, prims.bytes_of(kept_avals(params)), eqn.source)
+            with trace.keep_source() as set_source:
+                set_source(eqn.source)
+                return ir.inlined(_swept(params, [a.aval for a in eqn.invars]), eqn.invars)
         return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
 
     return ir.replaced(jaxpr, change) if has_replays(jaxpr) else jaxpr
@@ -363,11 +395,8 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
 
 def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
     """A `while` that saves states on the way: `[*consts, *carry, *refs] -> [*carry, *cache]`."""
-    plain = replace(p, kept=())
-    assert isinstance(p.slots, int), "unreachable: what is saved has a number of slots"
-    size = p.slots
-    schedule = online.Online(size)
-    inner = _until(plain)
+    schedule = sweeping(p.slots)
+    run_until = _until(replace(p, kept=()))
 
     def run(*args: Value) -> list[Value]:
         consts, carry, refs = parts(p, args)
@@ -376,16 +405,16 @@ def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
             given = zip((*carry, *refs), p.kept, strict=True)
             return [x[...] if x.aval.accumulates else x for x, keep in given if keep]
 
-        slots = [api.empty_ref((size + 1, *x.shape), x.dtype) for x in held(carry)]
+        slots = [api.empty_ref((schedule.room + 1, *x.shape), x.dtype) for x in held(carry)]
+        first = carry
 
         def stretch(stored: binomial.Stored, at: Value, carry: Sequence[Value]) -> tuple[Any, ...]:
             """Save the state, and go on to the next one that is to be saved."""
             place = schedule.place(stored, schedule.count(stored) - 1)
             for slot, x in zip(slots, held(carry), strict=True):
-                slot[place] = x
-            stop = schedule.next(stored) + _ZERO
-            at, *carry = trace.bind(while_p, *consts, stop, at, *carry, *refs, params=inner)
-            return (stored, at, carry)
+                slot[place] = prims.to_memory(x, SLOW) if schedule.slow_slots else x
+            stop = schedule.tape * schedule.next(stored) + _ZERO
+            return (stored, stop, run_until(at, stop, first, [*consts], carry, refs))
 
         def more(state: tuple[Any, ...]) -> Value:
             return transforms.eval_jaxpr(p.cond, [*consts, *state[2], *refs])[0]
@@ -398,27 +427,49 @@ def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
     return trace.stage_closed(run, avals, p.body.name)
 
 
-def _until(p: WhileParams) -> WhileParams:
-    """The loop that stops before a step.
+def _until(p: WhileParams) -> Callable[..., list[Value]]:
+    """The loop from one step to another, or to its end; a counter of its own counts the steps, if it has one.
 
-    cond, body : [*consts, stop, at, *carry, *refs] -> [holds], [at, *carry]
+    cond, body : [*consts, stop, *carry, *refs] -> [holds], [*carry]
     """
-    p = counting(p, COUNT.dtype)
-    num = p.num_consts
+    counter = bounded.counter_of(p.cond, p.body, p.num_consts)
+    counted = counting(p, COUNT.dtype) if counter is None else p
+    place = 0 if counter is None else counter.carried
+    num, avals = p.num_consts, counted.body.in_avals
+    number = avals[num + place]
 
     def holds(*args: Value) -> list[Value]:
-        more = args[num + 1] < args[num]
-        return [more & transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])[0]]
+        more = args[num + 1 + place] < args[num]
+        if counter is not None:
+            return [more]
+        return [more & transforms.eval_jaxpr(counted.cond, [*args[:num], *args[num + 1 :]])[0]]
 
-    avals = p.cond.in_avals
-    body = with_inputs(p.body, [COUNT], num)
+    body = with_inputs(counted.body, [number], num)
     name_inputs(body.invars[num:], ["next to be saved"])
-    cond = trace.stage_closed(holds, [*avals[:num], COUNT, *avals[num:]], p.cond.name)
-    return replace(p, cond=cond, body=body, num_consts=num + 1)
+    cond = trace.stage_closed(holds, [*avals[:num], number, *avals[num:]], p.cond.name)
+    params = replace(counted, cond=cond, body=body, num_consts=num + 1)
+
+    def run(
+        at: Value,
+        stop: Value,
+        first: ad.Values,
+        consts: list[Value],
+        carry: ad.Values,
+        refs: ad.Values,
+    ) -> list[Value]:
+        if counter is None:
+            return trace.bind(while_p, *consts, stop, at, *carry, *refs, params=params)[1:]
+        stop = prims.minimum(stop, counter.left(consts, first))
+        stop = prims.convert(first[place] + stop, number.dtype)
+        return trace.bind(while_p, *consts, stop, *carry, *refs, params=params)
+
+    return run
 
 
 def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
     p: ReplayParams = eqn.params
+    if p.num_backward:
+        _require_room(p.num_slots, _bytes_of_state(p), eqn.source)
     if p.by_default and p.num_backward:
         _tell_of_default(p, eqn.source)
     wanted = [v in used for v in eqn.outvars[: p.num_forward]]
@@ -482,7 +533,8 @@ def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:
     if taped is not None:
         kept = prims.bytes_of(v.aval for v in taped.cut.residuals)
         together = f"; {taped.steps} steps are reversed together, by {kept} bytes kept of each"
-    if steps is None or any(p.cached) or (taped is not None and p.schedule.tape == 1):
+    is_chosen = isinstance(p.slots, binomial.Binomial)
+    if steps is None or (not is_chosen and (any(p.cached) or taped is not None)):
         return together
     again = evaluations(p.schedule, steps).advanced
     return f"{together}; of these {steps:,} steps {again:,} are run again in all"
@@ -496,6 +548,17 @@ def _constant_steps(replay: ir.Eqn) -> int | None:
 
 def _bytes_of_state(p: ReplayParams) -> ir.Dim:
     return prims.bytes_of(p.parts(p.backward.in_avals[1:])[1])
+
+
+def _require_room(slots: int, state: ir.Dim, source: ir.Source | None) -> None:
+    """Raise ValueError if so many states, and the numbers of their steps, are more than the memory holds."""
+    room, most = slots * (state + _ROW), client.memory_bytes()
+    if ir.is_constant(room) and room > most:
+        raise ValueError(
+            f"checkpoints: {slots:,} states of {state:,} bytes need {room:,} bytes, and the memory has {most:,}; give "
+            "a smaller number, or `max_steps`, with which no more states are saved than there are steps"
+            f"{errors.at_source(source)}"
+        )
 
 
 def _tell_of_default(p: ReplayParams, source: ir.Source | None) -> None:

@@ -154,16 +154,13 @@ def check_checkpoints(what: str, given: Any, steps: Any = None) -> Slots | None:
     if not isinstance(given, Binomial):
         count = common.as_count(name, given, ", a schedule, or None")
         return min(count, max(steps, 1)) if isinstance(steps, int) else count
-    for f in fields(given):
-        least = given.fewest if f.name == given.swept else 1
-        common.as_count(f"{name}: {f.name}", getattr(given, f.name), least=least)
     if given.most is not None and (not isinstance(steps, int) or steps > given.most):
         taken = f"takes {steps} steps" if isinstance(steps, int) else "has no bound on its steps"
         raise ValueError(
             f"{name}: {given} is for loops of at most {given.most} steps, but this one {taken}; give more slots or "
             "longer tapes, or a number of slots alone"
         )
-    return given
+    return given.within(steps) if isinstance(steps, int) else given
 
 
 def check_unroll(what: str, unroll: Any, steps: int) -> int:

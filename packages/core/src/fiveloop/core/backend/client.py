@@ -139,6 +139,14 @@ def platform() -> str:
     return default_client().platform
 
 
+def memory_bytes() -> int:
+    """How many bytes the memory of the device has."""
+    client = default_client()
+    if client.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(client.device.memory_stats()["bytes_limit"])
+
+
 def result_handler(aval: AvalLike) -> Any:
     """The C++ object that turns a raw result into a buffer with this aval."""
     return xla.array_result_handler(aval, default_client().sharding, True, **_handler_options())

@@ -98,7 +98,7 @@ def _report(found: _Found, program: InPlace | None) -> report.LoopReport:
     ]
     return report.LoopReport(
         number=found.number,
-        call=record.called.call if is_for or record.decisions else "while_loop",
+        call=record.called.call if is_for or record.tells else "while_loop",
         name=record.called.name or p.body.name or "body",
         line=shown_line(found.eqn.source),
         within=found.within,

@@ -60,7 +60,7 @@ def for_split(
         eqn = flattened
         here = _planned(plan, unknown, inst, eqn)
     if eqn.params.slots is not None:
-        return here.split_again(tuple(unknown), inst)
+        return here.split_again(tuple(unknown), inst, slots.saves(plan, eqn))
     snapshots = with_snapshots(eqn, unknown, inst)
     there = here if snapshots is None else _planned(plan, unknown, inst, snapshots.eqn)
     # What Refs hold as a whole is kept where that is no more than what is read of them.
@@ -151,15 +151,15 @@ class _Loop:
         known = [*hoisted, *arrays.before, *known, *arrays.after]
         return rules.EqnSplit(known, [staged], out_unknown)
 
-    def split_again(self, unknown: util.Mask, inst: Sequence[bool]) -> rules.EqnSplit:
-        """The loop of what is known, of which no step is kept."""
+    def split_again(self, unknown: util.Mask, inst: Sequence[bool], saves: bool) -> rules.EqnSplit:
+        """The loop of what is known, of which no step is kept; states of it are, if it `saves` them."""
         cut = self._split_body(unknown)
         unknown_ops = cut.unknown_in[1:]
         if all(unknown_ops[self.p.num_consts :]):
             return rules.EqnSplit([], [self.eqn], (True,) * len(self.eqn.outvars))
         nothing = self._sort_residuals(replace(cut, residuals=()))
         known, _ = self._known(cut, unknown_ops, nothing)
-        return slots.split_again(self.eqn, self.p, known, self.count, unknown_ops, inst)
+        return slots.split_again(self.eqn, self.p, known, self.count, unknown_ops, inst, saves)
 
     def is_known(self, flag: int, unknown: Sequence[bool]) -> bool:
         """Whether an input of the body is known in all steps."""

@@ -8,10 +8,16 @@ from typing import TypeVar
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common
-from fiveloop.loops.primitives.slots import COUNT, cache_avals, is_slots, num_slots
+from fiveloop.loops.primitives.slots import (
+    COUNT,
+    cache_avals,
+    is_slots,
+    num_slots,
+    settled,
+    sweeping,
+)
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Binomial, Slots
-from fiveloop.loops.schedules.online import Online
 from fiveloop.state import AbstractRef
 
 T = TypeVar("T")
@@ -30,9 +36,9 @@ class ReplayParams:
     `k` of the way back begins with the forward states as they were before step `k` of the way forward, and may change
     them as that does: so it needs no copy of them. It is linear in the backward states. `slots` of the forward states
     are saved at a time, from which the others are computed again; if None, as many as a default amount of memory holds.
-    `cached` marks forward states of which some are saved already: the cache is what the schedule `Online` has stored,
-    and the slots of each. `by_default` says that nobody has chosen how many there are. `steps` is the number of
-    steps, if it is a constant: the cost depends on it.
+    `cached` marks forward states of which some are saved already: the cache is what the schedule has stored, `Online`
+    if none is given, and the slots of each. `by_default` says that nobody has chosen how many there are. `steps` is
+    the number of steps, if it is a constant: the cost depends on it.
     """
 
     forward: Jaxpr
@@ -60,15 +66,19 @@ class ReplayParams:
     @property
     def num_slots(self) -> int:
         """How many states are saved at a time."""
-        state = self.parts(self.backward.in_avals[1:])[1]
-        return num_slots(self.slots, state)
+        return num_slots(self.slots, self.parts(self.backward.in_avals[1:])[1])
+
+    @property
+    def settled_slots(self) -> Slots:
+        """How many states are saved at a time, or by which schedule."""
+        return settled(self.slots, self.parts(self.backward.in_avals[1:])[1])
 
     @property
     def schedule(self) -> Binomial:
         """By which schedule states are saved: the one that is given, or the one for what is known of the count."""
         if isinstance(self.slots, Binomial):
             return self.slots
-        return Online(self.num_slots) if any(self.cached) else Binomial(self.num_slots)
+        return sweeping(self.slots) if any(self.cached) else Binomial(self.num_slots)
 
     def without_cache(self, xs: Sequence[T]) -> tuple[ReplayParams, list[T]]:
         """The same that begins anew, and what belongs to its operands."""
@@ -137,7 +147,7 @@ def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
 
 def _check_cache(avals: Sequence[ir.Aval], forward: Sequence[ir.Aval], p: ReplayParams) -> None:
     cached = [x for x, c in zip(forward, p.cached, strict=False) if c]
-    want = cache_avals(cached, p.num_slots)
+    want = cache_avals(cached, p.slots)
     if [a.strong() for a in avals] != want:
         raise TypeError(f"replay: expected a cache of {want}, got {list(avals)}")
 

@@ -9,6 +9,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, ir, prims
 from fiveloop.loops import common
 from fiveloop.loops.schedules.binomial import Binomial, Slots
+from fiveloop.loops.schedules.online import Online
 
 COUNT = ir.ShapedArray((), np.int64)
 """The type of a number of steps, and of the number of one."""
@@ -31,9 +32,19 @@ def is_slots(x: object) -> bool:
 
 def num_slots(slots: Slots | None, state: Sequence[ir.Aval]) -> int:
     """How many states of these types are saved at a time."""
-    if slots is None:
-        return default_slots(state)
-    return slots.slots if isinstance(slots, Binomial) else slots
+    chosen = settled(slots, state)
+    return chosen.slots if isinstance(chosen, Binomial) else chosen
+
+
+def settled(slots: Slots | None, state: Sequence[ir.Aval]) -> Slots:
+    """The same choice, which is a number where nobody has made one."""
+    return default_slots(state) if slots is None else slots
+
+
+def sweeping(slots: Slots | None) -> Binomial:
+    """By which schedule a loop saves states on the way forward."""
+    assert slots is not None, "unreachable: it is settled what is saved"
+    return slots if isinstance(slots, Binomial) else Online(slots)
 
 
 def default_slots(state: Sequence[ir.Aval]) -> int:
@@ -70,10 +81,12 @@ def contracts(body: Jaxpr) -> bool:
     )
 
 
-def cache_avals(kept: Sequence[ir.Aval], slots: int) -> list[ir.Aval]:
+def cache_avals(kept: Sequence[ir.Aval], slots: Slots | None) -> list[ir.Aval]:
     """The types of a cache: the two numbers that say what is stored, and the slots for each value that is kept.
 
     One slot is left over, for what is never used. Nothing is stored where nothing is kept.
     """
-    held = [a.strong().batched(slots + 1) for a in kept]
-    return [COUNT, COUNT, *held] if held else []
+    if not kept:
+        return []
+    size = sweeping(slots).room + 1
+    return [COUNT, COUNT, *[a.strong().batched(size) for a in kept]]

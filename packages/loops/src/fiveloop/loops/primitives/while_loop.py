@@ -11,7 +11,7 @@ from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.closed_call import check_operands
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.common import check_params, is_count
-from fiveloop.loops.primitives.slots import cache_avals, num_slots
+from fiveloop.loops.primitives.slots import cache_avals
 from fiveloop.loops.record import EMPTY, Record, names_of, shown_aval
 from fiveloop.loops.schedules.binomial import Slots
 
@@ -32,7 +32,8 @@ class WhileParams:
     `promote` arrays that are only indexed become Refs. `slots` states are saved for the way back; if None, as many
     as a default amount of memory holds. A loop is `counted` if the number of its steps is known when it begins.
     `kept` marks carried values and Refs that are saved on the way, if there are any: the cache is what the schedule
-    `Online` has stored, and the slots of each. `record` tells of the loop, if that is asked for.
+    has stored, `Online` if `slots` is a number, and the slots of each. `record` tells of the loop, if that is
+    asked for.
     """
 
     cond: Jaxpr
@@ -67,9 +68,13 @@ def parts(p: WhileParams, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
 
 def cache_of(p: WhileParams) -> list[ir.Aval]:
     """The types of what is saved on the way."""
+    return cache_avals(kept_avals(p), p.slots)
+
+
+def kept_avals(p: WhileParams) -> list[ir.Aval]:
+    """The types of the values that are saved on the way, once each."""
     binders = p.body.invars[p.num_consts :]
-    kept = [shown_aval(v.aval) for v, k in zip(binders, p.kept, strict=False) if k]
-    return cache_avals(kept, num_slots(p.slots, kept))
+    return [shown_aval(v.aval) for v, k in zip(binders, p.kept, strict=False) if k]
 
 
 while_p: ir.Primitive[WhileParams] = ir.Primitive("while")

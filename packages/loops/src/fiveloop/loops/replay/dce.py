@@ -57,7 +57,7 @@ def needed(
         backward=_on(backward, kept),
         num_consts=sum(kept[: p.num_consts]),
         # As many as before, though each is smaller.
-        slots=p.num_slots if any(p.cached) else p.slots,
+        slots=p.settled_slots if any(p.cached) else p.slots,
         cached=tuple(c for k, c in zip(p.parts(kept)[1], p.cached, strict=False) if k),
         record=p.record.keeping(kept),
     )

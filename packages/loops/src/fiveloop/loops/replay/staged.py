@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import ir, prims, rules, util
+from fiveloop.core import ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole, write_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
-from fiveloop.loops.primitives.slots import cache_avals, num_slots
+from fiveloop.loops.primitives.slots import cache_avals, settled
 from fiveloop.loops.record import shown_aval
 from fiveloop.loops.replay.dce import replay_dce
+from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import AbstractRef
+
+
+def may_save(plan: transforms.SavingPlan, loop: ir.Eqn) -> bool:
+    """Whether a loop may save states on the way forward.
+
+    It does not in another loop, nor where a policy decides, nor if it has a bar or does something else that must happen
+    once: it is compiled as several.
+    """
+    tops = not plan.cuts and transforms.may_weigh(plan.policy)
+    return tops and not any(map(transforms.happens_once, ir.jaxprs_in(loop.params)))
 
 
 @dataclass(slots=True)
@@ -22,7 +33,8 @@ class Staged:
     `loop` has the results that are wanted, and `late` are its operands that are not known. The Refs that it works on
     are states of the replay: `before` has what reads the known ones before the loop, `eqns` is the staged half, which
     writes those that are late. `kept` are the slots of the known states that are saved while the loop runs, by result
-    or Ref, `stored` says what is in them, and `slots` how many there are.
+    or Ref, `stored` says what is in them, and `slots` how many there are, or
+    the schedule.
     """
 
     loop: ir.Eqn
@@ -31,7 +43,7 @@ class Staged:
     eqns: list[ir.Eqn] = field(default_factory=list)
     kept: dict[ir.Atom, ir.Var] = field(default_factory=dict)
     stored: list[ir.Var] = field(default_factory=list)
-    slots: int | None = None
+    slots: Slots | None = None
 
     def make(
         self,
@@ -81,11 +93,25 @@ class Staged:
         """The steps from states that are saved on the way forward, those that are not late; and the cache."""
         saved = util.partition(late, states)[0]
         avals = [shown_aval(x.aval) for x in saved]
-        self.slots = num_slots(params.slots, avals)
+        self.slots = settled(params.slots, avals)
         cache = [ir.Var(a) for a in cache_avals(avals, self.slots)]
         self.stored, slots = cache[:2], cache[2:]
         self.kept = dict(zip(saved, slots, strict=True))
         return replace(params, slots=self.slots, cached=tuple(not u for u in late)), cache
+
+    def saving(self, loop: ir.Eqn, states: Sequence[ir.Atom]) -> ir.Eqn:
+        """A `while` of what is known, which saves those of its carried values and Refs that the steps begin with.
+
+        `states` are these, as the loop that is cut in two calls them, after the first carried value: a counter.
+        """
+        kept = tuple(x in self.kept for x in states)
+        if not any(kept):
+            return loop
+        params = replace(loop.params, kept=(False, *kept), slots=self.slots)
+        cache = [*self.stored, *[self.kept[x] for x in states if x in self.kept]]
+        return rules.new_eqn(
+            loop.primitive, loop.invars, params, [*loop.outvars, *cache], loop.source
+        )
 
     def _contents(self, ref: ir.Atom, changed: bool, at_hand: set[ir.Atom]) -> ir.Var:
         """What a Ref holds before the loop; if it is known and not at hand later, it is kept."""

@@ -10,9 +10,10 @@ whole by a product and an exact division each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, fields, replace
+from fiveloop.loops import common
 from fiveloop.loops.schedules.integers import Bool, Integer, WhileLoop, minimum, python_while
 
 
@@ -95,10 +96,31 @@ class Binomial:
     swept: ClassVar[str] = "slots"
     fewest: ClassVar[int] = 1
 
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            least = self.fewest if f.name == self.swept else 1
+            name = f"{type(self).__name__}: {f.name}"
+            count = common.as_count(name, getattr(self, f.name), least=least)
+            object.__setattr__(self, f.name, count)
+
+    def within(self, steps: int) -> Self:
+        """The same for loops of at most so many steps, with no slots that such a loop never uses."""
+        return replace(self, slots=min(self.slots, self.tapes(steps)))
+
+    def tapes(self, steps: int) -> int:
+        """How many tapes so many steps are; one for no steps."""
+        return max(-(-steps // self.tape), 1)
+
     @property
     def most(self) -> int | None:
         """The most steps that it is for; None if there may be any number."""
         return None
+
+    @property
+    def room(self) -> int:
+        """How many states the sweep has slots for."""
+        room: int = getattr(self, self.swept)
+        return room
 
     @property
     def slow_slots(self) -> int:

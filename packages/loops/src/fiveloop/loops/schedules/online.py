@@ -19,9 +19,9 @@ that are optimal for a known count, and 1.07 times in the mean.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach, reached
 from fiveloop.loops.schedules.integers import (
     Bool,
@@ -40,6 +40,11 @@ class Online(Binomial):
 
     sweeps: ClassVar[bool] = True
     fewest: ClassVar[int] = 2
+
+    def within(self, steps: int) -> Self:
+        """With as many slots as there are tapes, or one more: the sweep uses an even number of them."""
+        tapes = self.tapes(steps)
+        return replace(self, slots=min(self.slots, tapes + tapes % 2))
 
     @property
     def used(self) -> int:

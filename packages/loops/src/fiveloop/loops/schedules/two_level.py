@@ -10,9 +10,9 @@ computations", Optimization Methods and Software 32 (2017).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach
 from fiveloop.loops.schedules.integers import Integer
 from fiveloop.loops.schedules.online import Online
@@ -37,6 +37,11 @@ class TwoLevel(Binomial):
     fewest: ClassVar[int] = 2
     slow: int = field(kw_only=True)
     period: int = field(kw_only=True)
+
+    def within(self, steps: int) -> Self:
+        """Without slots in either store that such a loop never uses."""
+        periods = -(-self.tapes(steps) // self.period)
+        return replace(super().within(steps), slow=self._grid.within(periods).slots)
 
     @property
     def slow_slots(self) -> int:

@@ -21,7 +21,8 @@ from fiveloop.loops.primitives.slots import (
 )
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR
-from fiveloop.loops.replay.staged import Staged
+from fiveloop.loops.replay.staged import Staged, may_save
+from fiveloop.loops.schedules.binomial import Binomial
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.handler import counting
 from fiveloop.state import AbstractRef
@@ -63,27 +64,24 @@ def while_split(
     late = {*util.select_by(cut.unknown_in, eqn.invars), *eqn.outvars}
     staged = Staged(again, late)
     at_hand = {a for a, i in zip(eqn.invars, inst, strict=True) if i}
-    saves = _may_save(plan, p) and not _is_taped(p, cut.unknown_in)
+    saves = _saves(plan, eqn, cut.unknown_in)
     steps, changed = _replayed(again)
     wanted = [v in late for v in again.outvars]
     staged.make(known_eqn.outvars[0], steps, changed, at_hand, wanted, saves)
     states = [*outvars, *parts(p, eqn.invars)[2]]
-    known_eqn = _saving(known_eqn, staged, util.select_by(known[p.num_consts :], states))
+    known_eqn = staged.saving(known_eqn, util.select_by(known[p.num_consts :], states))
     out_unknown = (*[not k for k in carry], *[False] * len(eqn.outvars[p.num_carry :]))
     return rules.EqnSplit([*staged.before, known_eqn], staged.eqns, out_unknown)
 
 
-def _may_save(plan: transforms.SavingPlan, p: WhileParams) -> bool:
-    """Whether states are saved on the way forward.
-
-    They are not if the number of steps is known when the loop begins, nor in another loop, nor where a policy decides,
-    nor if the loop has a bar or does something else that must happen once: it is compiled as several. A schedule that
-    the user has chosen runs forward once more.
-    """
-    acts = transforms.happens_once(p.body) or transforms.happens_once(p.cond)
-    tops = not plan.cuts and transforms.may_weigh(plan.policy)
-    is_number = p.slots is None or isinstance(p.slots, int)
-    return tops and is_number and not (p.kept or acts or p.counted) and p.slots != 1
+def _saves(plan: transforms.SavingPlan, eqn: ir.Eqn, unknown: util.Mask) -> bool:
+    """Whether states are saved on the way forward: not if the number of steps is known when the loop begins."""
+    p: WhileParams = eqn.params
+    if p.kept or not may_save(plan, eqn):
+        return False
+    if isinstance(p.slots, Binomial):
+        return p.slots.sweeps
+    return not p.counted and p.slots != 1 and not _is_taped(p, unknown)
 
 
 def _is_taped(p: WhileParams, unknown: util.Mask) -> bool:
@@ -98,16 +96,6 @@ def _is_taped(p: WhileParams, unknown: util.Mask) -> bool:
     state = prims.bytes_of(v.aval for v, there in given if not there)
     kept = prims.bytes_of(v.aval for v in cut.residuals)
     return taped_steps(state, kept, p.slots, contracts(p.body)) > 1
-
-
-def _saving(eqn: ir.Eqn, staged: Staged, states: Sequence[ir.Atom]) -> ir.Eqn:
-    """The loop of what is known, which saves those of its states that the staged half begins with."""
-    kept = tuple(x in staged.kept for x in states)
-    if not any(kept):
-        return eqn
-    params = replace(eqn.params, kept=(False, *kept), slots=staged.slots)
-    cache = [*staged.stored, *[staged.kept[x] for x in states if x in staged.kept]]
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, [*eqn.outvars, *cache], eqn.source)
 
 
 def _known(eqn: ir.Eqn, half: Jaxpr, cond: Jaxpr, known: Sequence[bool]) -> ir.Eqn:
