@@ -111,8 +111,6 @@ def test_explain_names_what_the_turns_hold_and_how_many_there_are() -> None:
         "steps left",
         "slot",
         "its step",
-        "repeats",
-        "reach",
         "saved carry",
         "problems that wait",
         "tangent of carry",

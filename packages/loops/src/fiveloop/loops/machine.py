@@ -1,7 +1,7 @@
 """The loops of a `replay`: forward to the end, and back by the binomial schedule, with a few saved states.
 
 Three loops: turns, each of which makes one step of the way back; in a turn, descents to the step before that, each of
-which saves a state; in a descent, steps forward. Beside each saved state is a row of integers with its step. A schedule
+which saves a state; in a descent, steps forward. Beside each saved state is the number of its step. A schedule
 with a slower store has a fourth loop around these: over the states there, each of which begins a period of turns. The
 loops are made after all derivatives: nothing of this is differentiated or batched.
 """
@@ -10,42 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-
-from fiveloop.core import (
-    Jaxpr,
-    Value,
-    ad,
-    arrays,
-    errors,
-    ir,
-    passes,
-    prims,
-    trace,
-    transforms,
-    util,
-)
+from fiveloop.core import Jaxpr, Value, errors, ir, passes, prims, trace, transforms, util
 from fiveloop.core.backend import client, lazy
 from fiveloop.loops import after, leaf
-from fiveloop.loops.common import with_inputs
 from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals, sweeping
-from fiveloop.loops.primitives.while_loop import WhileParams, kept_avals, parts, while_p
+from fiveloop.loops.primitives.while_loop import kept_avals, parts, while_p
 from fiveloop.loops.record import Decision
 from fiveloop.loops.replay.dce import needed
 from fiveloop.loops.schedules import binomial
-from fiveloop.loops.schedules.integers import Bool, Integer
 from fiveloop.loops.schedules.simulation import evaluations
-from fiveloop.loops.while_loop import bounded
-from fiveloop.loops.while_loop.api import UNTOLD, traced_while
-from fiveloop.loops.while_loop.handler import counting
+from fiveloop.loops.store import ZERO, Store, for_each, loop, named
+from fiveloop.loops.sweep import swept
 from fiveloop.state import AbstractRef, api, discharge, handlers
-
-S = TypeVar("S")
 
 
 def loops(p: ReplayParams, wanted: Sequence[bool]) -> Jaxpr:
@@ -71,14 +51,14 @@ class _Machine:
     def run(self, n: Value, *values: Value) -> list[Value]:
         """The final states that are wanted; those of the way forward from a loop of its own."""
         num = self.p.num_operands - 1
-        _named(values, self.p.names)
+        named(values, self.p.names)
         consts, forward, backward = self.p.parts(values[:num])
         binders = self.p.forward.invars[1 : 1 + self.p.num_consts]
         held = [
             api.new_ref(x) if isinstance(v.aval, AbstractRef) else x
             for v, x in zip(binders, consts, strict=True)
         ]
-        _named(held, self.p.names)
+        named(held, self.p.names)
         return [
             *self._ahead(n, held, forward),
             *self._back(n, held, forward, backward, values[num:]),
@@ -92,7 +72,7 @@ class _Machine:
         p, kept = needed(without_backward(self.p), self.wanted, [])
         refs = [api.new_ref(x) for x in states]
         operands = util.select_by(kept, [*consts, *refs])
-        _for_each(_ZERO, n, lambda k: transforms.eval_jaxpr(p.forward, [k, *operands]))
+        for_each(ZERO, n, lambda k: transforms.eval_jaxpr(p.forward, [k, *operands]))
         return [api.freeze(ref) for ref in util.select_by(self.wanted, refs)]
 
     def _back(
@@ -107,7 +87,7 @@ class _Machine:
         if not backward:
             return []
         states = [api.new_ref(x) for x in backward]
-        _named(states, self.p.parts(self.p.names)[2])
+        named(states, self.p.parts(self.p.names)[2])
         _WayBack(self.p, n, consts, states).run(forward, cache)
         return [api.freeze(ref) for ref in states]
 
@@ -126,7 +106,7 @@ class _WayBack:
         self.after = after.after_of(p)
         avals = p.parts(p.backward.in_avals[1:])[1]
         self.held = [api.empty_ref(avals[k].shape, avals[k].dtype) for k in self.places]
-        _named(self.held, [f"{self.names[k]} after the step" for k in self.places])
+        named(self.held, [f"{self.names[k]} after the step" for k in self.places])
 
     @property
     def places(self) -> Sequence[int]:
@@ -140,7 +120,7 @@ class _WayBack:
         # What was saved on the way forward may have been saved between steps, not between tapes.
         usable = all(self.p.cached) and self.tape == schedule.tape
         is_slow = bool(schedule.slow_slots)
-        saved = _Saved(schedule, forward, cache if usable else (), self.names, is_slow)
+        saved = Store(schedule, forward, cache if usable else (), self.names, is_slow)
         is_chosen = isinstance(self.p.slots, binomial.Binomial)
         if schedule.sweeps and is_chosen and not (usable and cache):
             saved.sweep(tapes, forward, self.advance)
@@ -151,30 +131,30 @@ class _WayBack:
         else:
             self.turns(saved, tapes)
 
-    def each(self, saved: _Saved, tapes: Value) -> None:
+    def each(self, saved: Store, tapes: Value) -> None:
         """The tapes of a schedule that saves the state before each."""
 
         def turn(left: Value) -> Value:
             self.step_back(left, [api.new_ref(x) for x in saved.states(left - 1)])
             return left - 1
 
-        _loop(lambda left: left > 0, turn, tapes)
+        loop(lambda left: left > 0, turn, tapes)
 
-    def periods(self, slow: _Saved, tapes: Value) -> None:
+    def periods(self, slow: Store, tapes: Value) -> None:
         """From each state of the slower store the steps up to the next one."""
         schedule = slow.schedule
         inner = binomial.Binomial(schedule.slots, schedule.tape)
 
         def period(carry: tuple[Value, Value]) -> tuple[Value, Value]:
             j, end = carry
-            start = schedule.position(slow.stored, j) + _ZERO
-            self.turns(_Saved(inner, slow.states(j), (), self.names), end - start, start)
+            start = schedule.position(slow.stored, j) + ZERO
+            self.turns(Store(inner, slow.states(j), (), self.names), end - start, start)
             return j - 1, start
 
-        last = schedule.count(slow.stored) - 1 + _ZERO
-        _loop(lambda carry: carry[0] >= 0, period, (last, tapes))
+        last = schedule.count(slow.stored) - 1 + ZERO
+        loop(lambda carry: carry[0] >= 0, period, (last, tapes))
 
-    def turns(self, saved: _Saved, tapes: Value, first: Value | None = None) -> None:
+    def turns(self, saved: Store, tapes: Value, first: Value | None = None) -> None:
         """The tapes from the first one on, or from the beginning; the states are saved from there."""
 
         def place(k: Value) -> Value:
@@ -202,14 +182,14 @@ class _WayBack:
         if self.after is not None:
             # No turn before has had the states after the last step.
             is_last = lambda carry: (carry[0] > 0) & (place(carry[0]) == self.n)
-            carry = _loop(is_last, last, carry)
-        _loop(lambda carry: carry[0] > 0, turn, carry)
+            carry = loop(is_last, last, carry)
+        loop(lambda carry: carry[0] > 0, turn, carry)
 
     def advance(self, refs: Sequence[Value], start: Value, stop: Value) -> None:
         """Go forward from one tape to another."""
         ahead = [*self.consts, *refs]
         step = lambda k: transforms.eval_jaxpr(self.p.forward, [k, *ahead])
-        _for_each(self.tape * start, self.tape * stop, step)
+        for_each(self.tape * start, self.tape * stop, step)
 
     def step_back(self, left: Value, refs: Sequence[Value]) -> None:
         """Reverse the last of the tapes that are left, from the states before it."""
@@ -218,7 +198,7 @@ class _WayBack:
             transforms.eval_jaxpr(self.back, [left - 1, *ahead, *self.states])
         else:
             first, stop = self.tape * (left - 1), prims.minimum(self.tape * left, self.n)
-            self.leaf.reverse(first, stop, ahead, self.states, _for_each)
+            self.leaf.reverse(first, stop, ahead, self.states, for_each)
 
     def step_from_after(self, left: Value, refs: Sequence[Value]) -> None:
         """Reverse the last of the steps that are left, from the states before it and those after it."""
@@ -226,148 +206,6 @@ class _WayBack:
         ends = [x[...] for x in self.held]
         operands = [*self.consts, *refs, *self.states, *ends]
         transforms.eval_jaxpr(self.after.body, [left - 1, *operands])
-
-
-class _Saved:
-    """The saved states, and for each the problem that waits there: where it begins, and its reach.
-
-    A problem is `slot, start, *reach`: the steps from `start` on, whose state is in `slot`.
-    """
-
-    def __init__(
-        self,
-        schedule: binomial.Binomial,
-        states: Sequence[Value],
-        cache: Sequence[Value],
-        names: Sequence[str],
-        slow: bool = False,
-    ) -> None:
-        self.schedule, self.size, self.slow = schedule, schedule.slots, slow
-        self.rows = api.empty_ref((self.size + 1, 3), np.int64)
-        self.stored = binomial.Stored(*(cache[:2] if cache else (_ONE, _ONE)))
-        _named(self.stored, _STORED)
-        if cache:
-            self.slots = [api.new_ref(x) for x in cache[2:]]
-        else:
-            self.slots = [api.empty_ref((schedule.room + 1, *x.shape), x.dtype) for x in states]
-            self.put(self.stored, _ZERO, states)
-        _named([self.rows, *self.slots], ["problems that wait", *[f"saved {x}" for x in names]])
-
-    def sweep(
-        self, n: Value, states: Sequence[Value], advance: Callable[[Any, Value, Value], None]
-    ) -> None:
-        """Run forward from the first states, and save what the schedule says."""
-        refs = [api.new_ref(x) for x in states]
-
-        def save(state: tuple[Any, Value]) -> tuple[Any, Value]:
-            stored, at = state
-            stop = self.schedule.next(stored) + _ZERO
-            advance(refs, at, stop)
-            stored = self.schedule.after_next(stored)
-            slot = self.schedule.count(stored) - 1 + _ZERO
-            self.put(stored, slot, [ref[...] for ref in refs])
-            return stored, stop
-
-        first = (self.stored, _ZERO)
-        self.stored = _loop(lambda s: self.schedule.next(s[0]) < n, save, first)[0]
-
-    def begin(self, n: Value) -> list[Value]:
-        """The problem of the last state that is saved; those of the others are written down."""
-        self.stored, self.count = self.schedule.replayed(self.stored, n, _loop)
-        _named(self.stored, _STORED)
-        _loop(lambda j: j < self.count, partial(self._wait, n), _ZERO)
-        return self._problem(prims.maximum(self.count - 1, _ZERO))
-
-    def _wait(self, n: Value, j: Value) -> Value:
-        """Write down the problem of a state that was saved on the way forward: the steps up to the next one."""
-        start = self.schedule.position(self.stored, j)
-        after = self.schedule.position(self.stored, j + 1)
-        stop = prims.select(j + 1 < self.count, after, n) if isinstance(after, Value) else n
-        self.rows[j] = _row(start, *binomial.reach(stop - start, self.size - j, _loop))
-        return j + 1
-
-    def put(self, stored: binomial.Stored, slot: Value, states: Sequence[Value]) -> None:
-        """Save a state."""
-        place = self.schedule.place(stored, slot)
-        for ref, x in zip(self.slots, states, strict=True):
-            ref[place] = prims.to_memory(x, SLOW) if self.slow else x
-
-    def states(self, slot: Value) -> list[Value]:
-        """What is saved in a slot."""
-        place = self.schedule.place(self.stored, slot)
-        found = [ref[place] for ref in self.slots]
-        return [prims.to_memory(x, FAST) for x in found] if self.slow else found
-
-    def descend(
-        self,
-        left: Value,
-        problem: Sequence[Value],
-        refs: Sequence[Value],
-        advance: Callable[[Value, Value], None],
-    ) -> list[Value]:
-        """Go on from a problem's start to the step before the last that is left, and save states on the way."""
-
-        def save(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            at, slot, start, *reach = carry
-            found = binomial.split(left - at, self.size - slot, binomial.Reach(*reach))
-            stop = at + found.advances
-            advance(at, stop)
-            self.put(self.stored, slot + 1, [ref[...] for ref in refs])
-            self.rows[slot] = _row(start, *found.left)
-            after, before = (slot + 1, stop, *found.right), (slot, start, *found.left)
-            return (stop, *_chosen(left - stop > 1, after, before))
-
-        carry = _loop(lambda carry: left - carry[0] > 1, save, (problem[1], *problem))
-        return list(carry[1:])
-
-    def popped(self, left: Value, problem: Sequence[Value]) -> list[Value]:
-        """The problem that comes next: the one that waits before, if this one is solved."""
-        slot, start, *_ = problem
-        waits = self._problem(prims.maximum(slot - 1, _ZERO))
-        return _chosen(start == left, waits, problem)
-
-    def _problem(self, slot: Value) -> list[Value]:
-        """The problem that waits at a saved state."""
-        row = self.rows[slot]
-        return [slot, *[prims.reshape(row[k : k + 1], ()) for k in range(3)]]
-
-
-def _named(values: Sequence[Integer], names: Sequence[str]) -> None:
-    """Name values and Refs of the machine, as `explain` calls them; constants have no name."""
-    for x, name in zip(values, names, strict=False):
-        if isinstance(x, trace.StageTracer):
-            x.binder.hint = name
-
-
-def _chosen(pred: Value, yes: Sequence[Integer], no: Sequence[Integer]) -> list[Value]:
-    return [prims.select(pred, x, y) for x, y in zip(yes, no, strict=True)]
-
-
-def _row(*numbers: Integer) -> Value:
-    return prims.concatenate([prims.reshape(x + _ZERO, (1,)) for x in numbers], 0)
-
-
-def _for_each(start: Value, stop: Value, step: Callable[[Value], object]) -> None:
-    """Call a function with the numbers from `start` to `stop`."""
-
-    def body(k: Value) -> Value:
-        step(k)
-        return k + 1
-
-    _loop(lambda k: k < stop, body, start)
-
-
-def _loop(cond: Callable[[S], Bool], body: Callable[[S], S], init: S, /) -> S:
-    """A loop of the machine's own, of which nothing is told."""
-    return traced_while(cond, body, init, None, UNTOLD)
-
-
-FAST, SLOW = "device", "pinned_host"
-"""The memories of the slots, and of the slower store."""
-_STORED = ("stride of what is saved", "next to be saved")
-_ROW = 24
-"""The bytes of the numbers that are kept beside a state."""
-_ZERO, _ONE = [arrays.as_value(np.int64(k)) for k in range(2)]
 
 
 def without_replays(jaxpr: Jaxpr) -> Jaxpr:
@@ -387,83 +225,10 @@ def _expanded(jaxpr: Jaxpr) -> Jaxpr:
             _require_room(room, prims.bytes_of(kept_avals(params)), eqn.source)
             with trace.keep_source() as set_source:
                 set_source(eqn.source)
-                return ir.inlined(_swept(params, [a.aval for a in eqn.invars]), eqn.invars)
+                return ir.inlined(swept(params, [a.aval for a in eqn.invars]), eqn.invars)
         return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
 
     return ir.replaced(jaxpr, change) if has_replays(jaxpr) else jaxpr
-
-
-def _swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
-    """A `while` that saves states on the way: `[*consts, *carry, *refs] -> [*carry, *cache]`."""
-    schedule = sweeping(p.slots)
-    run_until = _until(replace(p, kept=()))
-
-    def run(*args: Value) -> list[Value]:
-        consts, carry, refs = parts(p, args)
-
-        def held(carry: Sequence[Value]) -> list[Value]:
-            given = zip((*carry, *refs), p.kept, strict=True)
-            return [x[...] if x.aval.accumulates else x for x, keep in given if keep]
-
-        slots = [api.empty_ref((schedule.room + 1, *x.shape), x.dtype) for x in held(carry)]
-        first = carry
-
-        def stretch(stored: binomial.Stored, at: Value, carry: Sequence[Value]) -> tuple[Any, ...]:
-            """Save the state, and go on to the next one that is to be saved."""
-            place = schedule.place(stored, schedule.count(stored) - 1)
-            for slot, x in zip(slots, held(carry), strict=True):
-                slot[place] = prims.to_memory(x, SLOW) if schedule.slow_slots else x
-            stop = schedule.tape * schedule.next(stored) + _ZERO
-            return (stored, stop, run_until(at, stop, first, [*consts], carry, refs))
-
-        def more(state: tuple[Any, ...]) -> Value:
-            return transforms.eval_jaxpr(p.cond, [*consts, *state[2], *refs])[0]
-
-        # The first turn saves the state at the beginning.
-        begin: tuple[Any, ...] = (binomial.Stored(_ONE, _ZERO), _ZERO, carry)
-        end = _loop(more, lambda s: stretch(schedule.after_next(s[0]), s[1], s[2]), begin)
-        return [*end[2], *end[0], *[api.freeze(ref) for ref in slots]]
-
-    return trace.stage_closed(run, avals, p.body.name)
-
-
-def _until(p: WhileParams) -> Callable[..., list[Value]]:
-    """The loop from one step to another, or to its end; a counter of its own counts the steps, if it has one.
-
-    cond, body : [*consts, stop, *carry, *refs] -> [holds], [*carry]
-    """
-    counter = bounded.counter_of(p.cond, p.body, p.num_consts)
-    counted = counting(p, COUNT.dtype) if counter is None else p
-    place = 0 if counter is None else counter.carried
-    num, avals = p.num_consts, counted.body.in_avals
-    number = avals[num + place]
-
-    def holds(*args: Value) -> list[Value]:
-        more = args[num + 1 + place] < args[num]
-        if counter is not None:
-            return [more]
-        return [more & transforms.eval_jaxpr(counted.cond, [*args[:num], *args[num + 1 :]])[0]]
-
-    body = with_inputs(counted.body, [number], num)
-    name_inputs(body.invars[num:], ["next to be saved"])
-    cond = trace.stage_closed(holds, [*avals[:num], number, *avals[num:]], p.cond.name)
-    params = replace(counted, cond=cond, body=body, num_consts=num + 1)
-
-    def run(
-        at: Value,
-        stop: Value,
-        first: ad.Values,
-        consts: list[Value],
-        carry: ad.Values,
-        refs: ad.Values,
-    ) -> list[Value]:
-        if counter is None:
-            return trace.bind(while_p, *consts, stop, at, *carry, *refs, params=params)[1:]
-        stop = prims.minimum(stop, counter.left(consts, first))
-        stop = prims.convert(first[place] + stop, number.dtype)
-        return trace.bind(while_p, *consts, stop, *carry, *refs, params=params)
-
-    return run
 
 
 def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
@@ -497,7 +262,7 @@ def _told(eqn: ir.Eqn, p: ReplayParams, replay: ir.Eqn) -> ir.Eqn:
 
 
 _CARRIED = {
-    "turn": ("steps left", "slot", "its step", "repeats", "reach"),
+    "turn": ("steps left", "slot", "its step"),
     "period": ("state in the slower store", "steps left"),
 }
 """The carried values of the loops of the way back: the steps to come, and the problem at hand."""
@@ -548,6 +313,10 @@ def _constant_steps(replay: ir.Eqn) -> int | None:
 
 def _bytes_of_state(p: ReplayParams) -> ir.Dim:
     return prims.bytes_of(p.parts(p.backward.in_avals[1:])[1])
+
+
+_ROW = 8
+"""The bytes of the number of a step that is kept beside its state."""
 
 
 def _require_room(slots: int, state: ir.Dim, source: ir.Source | None) -> None:

@@ -14,7 +14,14 @@ from typing import ClassVar, NamedTuple, Self
 
 from fiveloop.core.dataclass import dataclass, fields, replace
 from fiveloop.loops import common
-from fiveloop.loops.schedules.integers import Bool, Integer, WhileLoop, minimum, python_while
+from fiveloop.loops.schedules.integers import (
+    Bool,
+    Integer,
+    WhileLoop,
+    minimum,
+    python_while,
+    quotient,
+)
 
 
 class Reach(NamedTuple):
@@ -49,7 +56,7 @@ def _extended(
 
     def repeated(found: Reach) -> Reach:
         repeats = found.repeats + 1
-        return Reach(repeats, found.steps * (slots + repeats) // repeats)
+        return Reach(repeats, quotient(found.steps * (slots + repeats), repeats))
 
     return while_loop(is_short, repeated, Reach(0 * like, 0 * like + 1))
 
@@ -61,9 +68,9 @@ def split(length: Integer, slots: Integer, within: Reach) -> Split:
     one with `slots` slots, the right one with one slot less.
     """
     repeats, steps = within
-    before = steps * repeats // (slots + repeats)  # beta(slots, repeats - 1)
+    before = quotient(steps * repeats, slots + repeats)  # beta(slots, repeats - 1)
     after = steps - before  # beta(slots - 1, repeats)
-    least_after = after * repeats // (slots + repeats - 1)  # beta(slots - 1, repeats - 1)
+    least_after = quotient(after * repeats, slots + repeats - 1)  # beta(slots - 1, repeats - 1)
     kept = minimum(before, length - least_after)
     return Split(kept, Reach(repeats - 1, before), Reach(repeats, after))
 

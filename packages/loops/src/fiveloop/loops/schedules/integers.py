@@ -36,6 +36,16 @@ def where(pred: Bool, x: Integer, y: Integer) -> Integer:
     return x if pred else y
 
 
+def quotient(x: Integer, y: Integer) -> Integer:
+    """The whole part of a quotient of integers that are not negative."""
+    return prims.div(x, y) if isinstance(x, Value) or isinstance(y, Value) else x // y
+
+
+def remainder(x: Integer, y: Integer) -> Integer:
+    """What such a division leaves."""
+    return prims.rem(x, y) if isinstance(x, Value) or isinstance(y, Value) else x % y
+
+
 def minimum(x: Integer, y: Integer) -> Integer:
     """The smaller of two integers."""
     return where(x < y, x, y)

@@ -30,6 +30,8 @@ from fiveloop.loops.schedules.integers import (
     maximum,
     minimum,
     python_while,
+    quotient,
+    remainder,
     where,
 )
 
@@ -90,14 +92,14 @@ class Online(Binomial):
 
     def position(self, stored: Stored, j: Integer) -> Integer:
         """Every second step of the grid where one is overwritten, then every one, then every second again."""
-        overwritten = maximum(stored.due - self.used, 0) // 2
+        overwritten = quotient(maximum(stored.due - self.used, 0), 2)
         dense = minimum(2 * j, j + overwritten)
         return stored.stride * maximum(dense, 2 * (j + overwritten) - self.used)
 
     def place(self, stored: Stored, j: Integer) -> Integer:
         """By its position, for a state of the sweep; the others in the slots in order."""
         last = self.position(stored, j) - 1
-        by_position = where(j < 1, 0, 1 + last % (self.used - 1))
+        by_position = where(j < 1, 0, 1 + remainder(last, self.used - 1))
         return where(j < self.used, by_position, j)
 
     def height(self, j: Integer) -> Integer:
