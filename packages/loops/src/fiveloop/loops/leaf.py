@@ -7,16 +7,14 @@ array each time. And where a step is cheap, to go back costs more than the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fiveloop.core import Value, errors, prims, transforms, util
 from fiveloop.core.dataclass import dataclass
+from fiveloop.loops import store
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.state import AbstractRef, api
-
-Loop = Callable[[Value, Value, Callable[[Value], object]], None]
-"""Calls a function with the numbers from the first up to the second, without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +31,28 @@ class Leaf:
     def reverse(
         self,
         first: Value,
-        stop: Value,
+        count: Value,
         ahead: Sequence[Value],
         back: Sequence[Value],
-        loop: Loop,
     ) -> None:
-        """Reverse the steps from `first` to `stop`, which are no more than `steps`.
+        """Reverse `count` steps from `first` on, which are no more than `steps`.
 
         `ahead` and `back` are the constants and states of the way forward and of the way back.
         """
         cut = self.cut
         rows = [api.empty_ref((self.steps, *v.aval.shape), v.aval.dtype) for v in cut.residuals]
 
-        def tape(k: Value) -> None:
-            found = transforms.eval_jaxpr(cut.known, [k, *ahead])
-            for row, x in zip(rows, found, strict=True):
-                row[k - first] = x
+        def tape(j: Value) -> None:
+            store.write_at(j, rows, transforms.eval_jaxpr(cut.known, [first + j, *ahead]))
 
-        def untape(reversed_k: Value) -> None:
-            k = first + stop - 1 - reversed_k
-            operands = util.select_by(cut.staged_in, [k, *ahead, *back])
-            transforms.eval_jaxpr(cut.staged, [*[row[k - first] for row in rows], *operands])
+        def untape(later: Value) -> None:
+            j = count - 1 - later
+            operands = util.select_by(cut.staged_in, [first + j, *ahead, *back])
+            kept = [store.read_at(j, row) for row in rows]
+            transforms.eval_jaxpr(cut.staged, [*kept, *operands])
 
-        loop(first, stop, tape)
-        loop(first, stop, untape)
+        store.for_each(store.ZERO, count, tape)
+        store.for_each(store.ZERO, count, untape)
 
 
 _NO_TAPE = (

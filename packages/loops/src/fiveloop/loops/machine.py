@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, errors, ir, passes, prims, trace, transforms, util
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
 from fiveloop.core.backend import client, lazy
 from fiveloop.loops import after, leaf
 from fiveloop.loops.names import name_inputs
@@ -28,15 +30,17 @@ from fiveloop.loops.sweep import swept
 from fiveloop.state import AbstractRef, api, discharge, handlers
 
 
-def loops(p: ReplayParams, wanted: Sequence[bool]) -> Jaxpr:
-    """The jaxpr of the loops: `[n, *consts, *forward, *backward, *cache] -> [*forward wanted, *backward]`."""
+def loops(p: ReplayParams, wanted: Sequence[bool], steps: int | None = None) -> Jaxpr:
+    """The jaxpr of the loops: `[n, *consts, *forward, *backward, *cache] -> [*forward wanted, *backward]`.
+
+    `steps` is what `n` is, if that is known.
+    """
     avals = [COUNT, *[_held(a) for a in p.backward.in_avals[1:]]]
     cached = [a for a, c in zip(p.parts(avals[1:])[1], p.cached, strict=False) if c]
     avals += cache_avals(cached, p.slots)
-    key = ("loops", p.forward, p.num_consts, p.slots, p.cached, tuple(wanted))
-    return p.backward.remember(
-        key, lambda: trace.stage_closed(_Machine(p, wanted).run, avals, p.forward.name)
-    )
+    key = ("loops", p.forward, p.num_consts, p.slots, p.cached, tuple(wanted), steps)
+    machine = _Machine(p, wanted, steps)
+    return p.backward.remember(key, lambda: trace.stage_closed(machine.run, avals, p.forward.name))
 
 
 def _held(aval: ir.Aval) -> ir.Aval:
@@ -44,12 +48,13 @@ def _held(aval: ir.Aval) -> ir.Aval:
 
 
 class _Machine:
-    def __init__(self, p: ReplayParams, wanted: Sequence[bool]) -> None:
-        self.p = p
-        self.wanted = wanted
+    def __init__(self, p: ReplayParams, wanted: Sequence[bool], steps: int | None) -> None:
+        self.p, self.wanted, self.steps = p, wanted, steps
 
     def run(self, n: Value, *values: Value) -> list[Value]:
         """The final states that are wanted; those of the way forward from a loop of its own."""
+        if self.steps is not None:
+            n = arrays.as_value(np.int64(self.steps))
         num = self.p.num_operands - 1
         named(values, self.p.names)
         consts, forward, backward = self.p.parts(values[:num])
@@ -197,8 +202,15 @@ class _WayBack:
         if self.leaf is None:
             transforms.eval_jaxpr(self.back, [left - 1, *ahead, *self.states])
         else:
-            first, stop = self.tape * (left - 1), prims.minimum(self.tape * left, self.n)
-            self.leaf.reverse(first, stop, ahead, self.states, for_each)
+            first = self.tape * (left - 1)
+            self.leaf.reverse(first, self.taped(first), ahead, self.states)
+
+    def taped(self, first: Value) -> Value:
+        """How many steps there are in the tape from a step on."""
+        whole = arrays.as_value(np.int64(self.tape))
+        if isinstance(self.n, arrays.Concrete) and int(self.n) % self.tape == 0:
+            return whole
+        return prims.minimum(whole, self.n - first)
 
     def step_from_after(self, left: Value, refs: Sequence[Value]) -> None:
         """Reverse the last of the steps that are left, from the states before it and those after it."""
@@ -238,7 +250,7 @@ def _loops_of(eqn: ir.Eqn, used: set[ir.Var]) -> tuple[list[ir.Eqn], list[ir.Ato
     if p.by_default and p.num_backward:
         _tell_of_default(p, eqn.source)
     wanted = [v in used for v in eqn.outvars[: p.num_forward]]
-    eqns, outs = ir.inlined(without_replays(loops(p, wanted)), eqn.invars)
+    eqns, outs = ir.inlined(without_replays(loops(p, wanted, _constant_steps(eqn))), eqn.invars)
     if p.record.tells and p.num_backward:
         eqns = [_told(e, p, eqn) for e in eqns]
     given = iter(outs)

@@ -66,7 +66,7 @@ class Store:
         named(self.stored, STORED)
 
         def wait(j: Value) -> None:
-            put_at(j, [self.starts], [self.schedule.position(self.stored, j) + ZERO])
+            write_at(j, [self.starts], [self.schedule.position(self.stored, j) + ZERO])
 
         for_each(ZERO, self.count + ZERO, wait)
         return self._problem(prims.maximum(self.count - 1, ZERO))
@@ -74,12 +74,12 @@ class Store:
     def put(self, stored: binomial.Stored, slot: Value, states: Sequence[Value]) -> None:
         """Save a state."""
         place = self.schedule.place(stored, slot)
-        put_at(place, self.slots, states, self.slow)
+        write_at(place, self.slots, states, self.slow)
 
     def states(self, slot: Value) -> list[Value]:
         """What is saved in a slot."""
         place = self.schedule.place(self.stored, slot)
-        found = [_at(place, ref) for ref in self.slots]
+        found = [read_at(place, ref) for ref in self.slots]
         return [prims.to_memory(x, FAST) for x in found] if self.slow else found
 
     def descend(
@@ -97,7 +97,7 @@ class Store:
             stop = at + found.advances
             advance(at, stop)
             self.put(self.stored, slot + 1, [ref[...] for ref in refs])
-            put_at(slot + 1, [self.starts], [stop])
+            write_at(slot + 1, [self.starts], [stop])
             goes_on = left - stop > 1
             return (stop, *_chosen(goes_on, (slot + 1, stop), (slot, start)), *found.right)
 
@@ -113,10 +113,12 @@ class Store:
 
     def _problem(self, slot: Value) -> list[Value]:
         """The problem that waits at a saved state."""
-        return [slot, _at(slot, self.starts)]
+        return [slot, read_at(slot, self.starts)]
 
 
-def put_at(place: Integer, refs: Sequence[Value], xs: Sequence[Value], slow: bool = False) -> None:
+def write_at(
+    place: Integer, refs: Sequence[Value], xs: Sequence[Value], slow: bool = False
+) -> None:
     """Write values to a slot of each Ref, which is there: no index is checked."""
     for ref, x in zip(refs, xs, strict=True):
         moved = prims.to_memory(x, SLOW) if slow else x
@@ -124,7 +126,7 @@ def put_at(place: Integer, refs: Sequence[Value], xs: Sequence[Value], slow: boo
         trace.bind(primitives.swap_p, ref, moved, place + ZERO, params=params)
 
 
-def _at(place: Integer, ref: Value) -> Value:
+def read_at(place: Integer, ref: Value) -> Value:
     """What is in a slot of a Ref."""
     params = primitives.IndexParams(slot_indexer(ref.aval))
     return trace.bind1(primitives.get_p, ref, place + ZERO, params=params)

@@ -12,7 +12,7 @@ from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.slots import COUNT, sweeping
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.loops.schedules import binomial
-from fiveloop.loops.store import ONE, ZERO, loop, put_at
+from fiveloop.loops.store import ONE, ZERO, loop, write_at
 from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.handler import counting
 from fiveloop.state import api
@@ -36,7 +36,7 @@ def swept(p: WhileParams, avals: Sequence[ir.Aval]) -> Jaxpr:
         def stretch(stored: binomial.Stored, at: Value, carry: Sequence[Value]) -> tuple[Any, ...]:
             """Save the state, and go on to the next one that is to be saved."""
             place = schedule.place(stored, schedule.count(stored) - 1)
-            put_at(place, slots, held(carry), bool(schedule.slow_slots))
+            write_at(place, slots, held(carry), bool(schedule.slow_slots))
             stop = schedule.tape * schedule.next(stored) + ZERO
             return (stored, stop, run_until(at, stop, first, [*consts], carry, refs))
 
