@@ -8,10 +8,11 @@ import numpy as np
 import fiveloop.numpy as fnp
 from benchmarks.model import Program
 from benchmarks.while_loop import steps
-from benchmarks.while_loop.inputs import Arrays
+from benchmarks.while_loop.inputs import PERIOD, Arrays
 from benchmarks.while_loop.programs import Data, Library, program
 from fiveloop import core, state
 from fiveloop.loops import scan, while_loop
+from fiveloop.loops.schedules import Periodic
 
 LIBRARY = Library(core.value_and_grad, core.vmap, fnp.sum)
 
@@ -77,7 +78,11 @@ def bounds(bound: str, size: int, steps: int | None, saved: int | None) -> tuple
     The size is the number of steps, unless that is given; else it is the number of saved states.
     """
     count = steps or size
-    options = {"checkpoints": {"checkpoints": saved or size}, "max_steps": {"max_steps": count}}
+    options: dict[str, Any] = {
+        "checkpoints": {"checkpoints": saved or size},
+        "periodic": {"checkpoints": Periodic(-(-count // PERIOD), tape=PERIOD)},
+        "max_steps": {"max_steps": count},
+    }
     return count, options.get(bound, {})
 
 

@@ -9,6 +9,7 @@ Arrays = dict[str, Any]
 STEPS = 10_000  # of a loop whose size is a number of saved states
 WIDTH = 64  # of the dense state
 SAVED = 100  # states, where the size is a number of steps
+PERIOD = 100  # steps of the inner loop of two
 
 WRT = {"scalar": ("x", "p"), "dense": ("x", "p"), "chase": ("x", "p"), "heap": ("x",)}
 """The loops that have a gradient, and with respect to which arguments."""

@@ -10,10 +10,10 @@ from jax.lax import fori_loop, scan, while_loop
 
 from benchmarks.model import Program
 from benchmarks.while_loop import steps as bodies
+from benchmarks.while_loop.inputs import PERIOD
 from benchmarks.while_loop.programs import Data, Library, program
 
 LIBRARY = Library(jax.value_and_grad, jax.vmap, jnp.sum)
-PERIOD = 100  # steps of the inner loop of two
 
 
 def open_ended(loop: str, data: Data, run: Any = while_loop) -> Any:
