@@ -26,21 +26,10 @@ def _run(ctx: Any, steps: _Steps, carry: list[hlo.IRValue]) -> list[hlo.IRValue]
     p = steps.p
     bar = bar_calls(ctx, p.body)
     turn = max(p.unroll, 1)
-    if p.counted:
-        return steps.counted(carry, turn, bar)
-    turns, left = divmod(p.nsteps, turn)
-    if turns == 1 and bar is None:
-        turns, left = 0, p.nsteps
-    if turns:
-        stop = steps.number(turns * turn)
-        with ctx.region():
-            state = [steps.number(0), *carry]
-            # Of a loop that has ended early, the steps that are left do nothing.
-            _, *carry = steps.run(state, stop, turn, bar, left if p.end is None else 0)
-    for n in range(left):
-        k = steps.number(turns * turn + n)
-        carry = steps.step(k, ctx.as_stored(carry) if n else carry)
-    return carry
+    if bar is None and not p.counted and p.nsteps < 2 * turn:
+        return steps.in_line(carry)
+    with ctx.region():
+        return steps.in_loops([steps.number(0), *carry], turn, bar)[1:]
 
 
 class _Steps:
@@ -118,6 +107,30 @@ class _Steps:
             carried = self.step(k, self.ctx.as_stored(carried) if n else carried)
         return [hlo.add(self.b, start, self.number(count)), *carried]
 
+    def in_line(self, carry: hlo.IRValues) -> list[hlo.IRValue]:
+        """All steps, one after the other."""
+        carried = list(carry)
+        for n in range(self.p.nsteps):
+            carried = self.step(self.number(n), self.ctx.as_stored(carried) if n else carried)
+        return carried
+
+    def in_loops(
+        self, state: list[hlo.IRValue], turn: int, bar: BarCalls | None
+    ) -> list[hlo.IRValue]:
+        """Whole turns, and a loop of the steps that are left: XLA compiles one of them, however many there are."""
+        stop = self.count()
+        if self.p.counted:
+            if turn > 1 and bar is None:
+                size = self.number(turn)
+                whole = hlo.mul(self.b, hlo.div(self.b, stop, size), size)
+                state = self.run(state, whole, turn, None)
+            return self.run(state, stop, 1, bar)
+        left = self.p.nsteps % turn
+        if left == 1 and self.p.nsteps > 2 * turn + 1:
+            left += turn  # XLA would put a loop of one step in line
+        state = self.run(state, self.number(self.p.nsteps - left), turn, bar, left)
+        return self.run(state, stop, 1, None) if left else state
+
     def run(
         self,
         state: list[hlo.IRValue],
@@ -139,15 +152,3 @@ class _Steps:
         if bar is None:
             return list(hlo.while_(self.b, state, more, turn))
         return shown_loop(bar, self.count(), state, more, turn, left)
-
-    def counted(
-        self, carry: list[hlo.IRValue], count: int, bar: BarCalls | None
-    ) -> list[hlo.IRValue]:
-        """As many steps as are counted: whole turns, and a loop of those that are left."""
-        with self.ctx.region():
-            state, stop = [self.number(0), *carry], self.count()
-            if count > 1 and bar is None:
-                size = self.number(count)
-                whole = hlo.mul(self.b, hlo.div(self.b, stop, size), size)
-                state = self.run(state, whole, count, None)
-            return self.run(state, stop, 1, bar)[1:]
