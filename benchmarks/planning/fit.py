@@ -37,6 +37,7 @@ CONSTANTS: dict[str, tuple[str, Sequence[Any]]] = {
         ),
     ),
     "FEW": (UNROLL, (1, 4, 16, 1024)),
+    "BRIEF": (UNROLL, (0, 30, 70, 110, 1_000)),
     "CHAINED": (CUT, (0.02, 0.2, 1.0)),
     "MOVED": (CUT, (0.02, 0.1, 1.0)),
     "LIGHT": (PASSED, (0, 100, 250, 2_000)),

@@ -59,7 +59,7 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (longer(8), [2]),
     (longer(30), [0]),
     (nested, [0]),
-    (lambda x: summed(x[:15]), [0]),
+    (lambda x: summed(x[:14]), [0]),
     (lambda x: summed(x[:16]), [4]),
     (lambda x: summed(x, unroll=1), [1]),
     (lambda x: summed(x, unroll=False), [1]),
@@ -80,6 +80,33 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
 def test_how_many_steps_make_a_turn(number: int) -> None:
     fun, want = FOUND[number]
     assert turns(fun, X) == want
+
+
+def decayed(nsteps: int, fun: Any = lambda s: 0.5 * s) -> list[int]:
+    """How many steps make a turn of a loop of so many, with a decay and what else is done to the state."""
+    x = np.ones(nsteps, np.float32)
+    return turns(lambda x: scan(lambda s, x: (fun(s) + x, None), np.float32(0), x)[0], x)
+
+
+@pytest.mark.parametrize(
+    ("nsteps", "want"),
+    [(8_000, 4), (7_999, 4), (7_998, 3), (7_990, 5), (16_000, 8), (15_995, 7), (15_993, 9)],
+)
+def test_long_loops_have_longer_turns_and_no_steps_left(nsteps: int, want: int) -> None:
+    assert decayed(nsteps) == [want]
+
+
+def test_a_step_with_a_function_hides_what_it_waits_for() -> None:
+    assert decayed(16_000, sin) == [4]
+
+
+def test_steps_that_are_left_are_compiled_once() -> None:
+    def text(nsteps: int) -> str:
+        return str(jit(lambda x: summed(x)[0]).lower(X[:nsteps]).as_text())
+
+    assert text(16).count("stablehlo.sine") == 4
+    assert text(19).count("stablehlo.sine") == 5
+    assert text(33).count("stablehlo.sine") == 3
 
 
 def test_switched_off() -> None:

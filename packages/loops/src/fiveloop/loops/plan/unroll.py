@@ -1,4 +1,4 @@
-"""Short steps that depend on the carry of the step before: two or four per iteration.
+"""Short steps that depend on the carry of the step before: two to eight per iteration.
 
 What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
 computes a few numbers from those of the step before, and little else, that is what it waits for. A longer body hides
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.ir import indexer
 from fiveloop.loops import options, record
 from fiveloop.loops.analysis.early_end import end_flag
@@ -32,6 +32,12 @@ Fitted on two versions of jaxlib to the loops of `benchmarks/planning/fitted.py`
 """
 FEW = 4
 """Elements of the largest value up to which a step may be several kernels."""
+LONG, BRIEF = 10_000, 70
+"""Steps of a loop from which on, and operations of a step up to which, a turn has twice as many steps as by `TURNS`.
+
+Only then does the time that they save pay for compiling them: 12 ms, in 1,000 runs. A step of more operations hides
+what it waits for; with a function such as sin, eight of them take longer than four.
+"""
 _READ = (primitives.get_p, prims.broadcast_in_dim_p)
 _WRITTEN = (primitives.swap_p, primitives.addupdate_p)
 LEAST_TURNS = 4
@@ -51,7 +57,7 @@ def unroll(eqn: ir.Eqn) -> record.Planned:
         tells = waits_for and p.nsteps > 1 and p.record.tells
         no = record.Decision(STEP, "", False, f"a turn is one step: {why[0]}", why[1])
         return record.Planned(eqn, told=[no] if tells else [])
-    count = steps_a_turn(p.body)
+    count = steps_a_turn(p.body, p.nsteps)
     loop = eqn.replace(params=replace(p, unroll=count))
     done = f"a step waits for what the last one carries, so {count} make a turn of the loop"
     return record.Planned(loop, told=[record.Decision(STEP, "", True, done, eqn.source)])
@@ -69,7 +75,7 @@ def _why_not(
     if not any(waits(p.body, ref) for ref in refs):
         kind = carried[0].aval.dtype.name if carried else "nothing"
         return f"what it waits for is {kind}, no floating-point number", eqn.source
-    count = steps_a_turn(p.body)
+    count = steps_a_turn(p.body, p.nsteps)
     if count == 1:
         return _size(eqn)
     if p.nsteps < LEAST_TURNS * count:
@@ -87,15 +93,20 @@ def is_long(eqn: ir.Eqn) -> bool:
     return eqn.primitive is callback_p or bool(ir.jaxprs_in(eqn.params))
 
 
-def steps_a_turn(body: Jaxpr) -> int:
-    """How many steps of a body make a turn, by its size."""
+def steps_a_turn(body: Jaxpr, nsteps: int) -> int:
+    """How many of a loop's steps make a turn, by the size of its body; one more or less if that leaves no step over."""
     sizes = [ir.size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
     if not all(map(ir.is_constant, sizes)):
         return 1
     largest, count = max(sizes, default=0), len(body.eqns)
     if largest > FEW and _other_kernel(body) is not None:
         return 1
-    return next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
+    turn = next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
+    if turn < 4:
+        return turn
+    if nsteps >= LONG and transforms.body_work(body) <= BRIEF:
+        turn *= 2
+    return next((n for n in (turn, turn - 1, turn + 1) if nsteps % n == 0), turn)
 
 
 def _other_kernel(body: Jaxpr) -> ir.Eqn | None:
