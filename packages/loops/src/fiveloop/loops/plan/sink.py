@@ -1,7 +1,8 @@
 """Products that a loop sums become one contraction after it.
 
 The derivative of weights that a loop uses in every step is a sum of outer products, each as large as the weights.
-Where nothing in the loop reads the sum, the factors are kept instead, and contracted over the steps in the end.
+Where nothing in the loop reads the sum, the factors are kept instead, and contracted over the steps in the end, if
+that is estimated to take less time.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transfo
 from fiveloop.core.index import access
 from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.loops.analysis.accesses import ALONE, Around, read_whole
-from fiveloop.loops.for_loop.residuals import MOST_KEPT, MOST_TERMS
+from fiveloop.loops.for_loop.residuals import MOST_KEPT
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
 from fiveloop.loops.record import MACHINERY, Decision, Planned
 from fiveloop.state import AbstractRef, primitives
 
-LEAST_SUM = 1024
-"""Elements of a sum below which it is added up in the loop."""
-MOST_TERMS_IN_PLACE = 128
-"""The same where no factor takes new room."""
+RATES = (0.06, 0.035, 5.0)
+"""Nanoseconds of a step: for each element of a sum that it adds up, for each byte of factors that it keeps instead, and
+for keeping any.
+
+Fitted on two versions of jaxlib to sums of 64 to 16,384 elements whose terms are products of 1 to 64 terms, with
+factors that are kept anyway and not: `benchmarks/planning/fit.py RATES`.
+"""
+MOST_TERMS, MOST_TERMS_IN_PLACE = 64, 128
+"""Terms of a step's own product, beyond which adding it up is nothing beside the product; and the same where no factor
+takes new room."""
 
 BLOCK = 256
 """Rows of factors that are contracted at once, where some may not be filled."""
@@ -61,8 +68,8 @@ def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
             others += _not_only_added(eqn, ref) if eqn.params.record.tells else []
             continue
         size = ir.size_of(ref.aval.shape)
-        why = f"it has fewer than {LEAST_SUM:,} elements" if ir.is_constant(size) else NO_SIZE
-        if ir.is_more(size, LEAST_SUM - 1):
+        why = NO_SIZE
+        if ir.is_constant(size):
             products = [
                 Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
             ]
@@ -127,8 +134,7 @@ class Products:
         if all(self._take(e.invars[1]) for e in sums):
             parts = dict.fromkeys(x for found, _ in self.factors.values() for x in found)
             self.places.find(list(parts), reuses)
-            if not self._pays:
-                self.why = "the factors of all steps would take more room"
+            self.why = self._why_it_costs()
 
     def _take(self, x: ir.Atom) -> bool:
         """Take the equations that make `x`: products, and what is linear in them; whether there are no others."""
@@ -164,13 +170,18 @@ class Products:
                 self.why = "a factor that is joined from several is used in two ways"
         return not self.why
 
-    @property
-    def _pays(self) -> bool:
-        """Whether the factors take little room, or no more than those that have been kept anyway."""
-        if self.reuses:
-            return not self.places.new
+    def _why_it_costs(self) -> str:
+        """Why the factors are not kept: they take too much room, or keeping them takes longer than adding up."""
+        nsteps, new = self.eqn.params.nsteps, self.places.new_bytes
         room = max(self.places.kept_bytes, MOST_KEPT * prims.bytes_of([self.ref.aval]))
-        return bool(self.eqn.params.nsteps > 1 and self.places.new_bytes <= room)
+        if new > (0 if self.reuses else room) or nsteps < 2:
+            return "the factors of all steps would take more room"
+        added, kept, any_kept = RATES
+        adding = added * ir.size_of(self.ref.aval.shape)
+        keeping = kept * new / nsteps + any_kept
+        if adding < keeping:
+            return f"that takes about {adding:.0f} ns a step, keeping the factors {keeping:.0f} ns"
+        return ""
 
     def sink(self) -> tuple[list[ir.Eqn], ir.Eqn, list[ir.Eqn]]:
         """What makes room for the factors, the loop that keeps them, and what adds up their products."""
@@ -419,8 +430,9 @@ def _carried_sum(
 
 
 def _is_large(ref: ir.Var) -> bool:
-    size = ir.size_of(ref.aval.shape)
-    return ir.is_constant(size) and size >= LEAST_SUM
+    """Whether adding up a sum takes longer than keeping factors at all."""
+    size, (added, _, any_kept) = ir.size_of(ref.aval.shape), RATES
+    return ir.is_constant(size) and added * size >= any_kept
 
 
 def _is_product(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> bool:

@@ -1,0 +1,102 @@
+"""The rates of `sink` and of lanes in groups, measured again: `python benchmarks/planning/rates.py [sums groups]`.
+
+Loops of one kind and many sizes are timed under both choices that the cost model has. Printed are the loops, and the
+rates under which the model's choices take the least time, none of them more than 3 % longer than the other choice
+where there are such rates.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from itertools import product
+from math import exp, log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import fiveloop.numpy as fnp
+from benchmarks.planning.loops import normal
+from fiveloop.core import forget_traces, jit, make_jaxpr, vmap
+from fiveloop.loops import cond, for_loop, fori_loop, planning
+
+SECONDS = 0.5
+"""How long the choices of one loop are timed."""
+
+Run = Callable[[], Any]
+Measured = tuple[Any, dict[Any, float]]
+"""What a model knows of a loop, and its least seconds by choice."""
+
+
+def least_seconds(runs: dict[Any, Run]) -> dict[Any, float]:
+    """The least processor time of each, over rounds in turn."""
+    least = dict.fromkeys(runs, 1e9)
+    end = time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
+        for choice, run in runs.items():
+            begin = time.process_time()
+            run().block_until_ready()
+            least[choice] = min(least[choice], time.process_time() - begin)
+    return least
+
+
+def compiled(fun: Callable[..., Any], *args: Any) -> Run:
+    """A program with its arguments."""
+    forget_traces()
+    program = jit(lambda *args: fun(*args)).lower(*args).compile()
+    return lambda: program(*args)
+
+
+def best(
+    measured: Sequence[Measured], rates: Sequence[Any], chosen: Callable[[Any, Any], Any]
+) -> None:
+    """Print the rates by which a model chooses best."""
+
+    def score(rate: Any) -> tuple[float, float]:
+        """How much longer the choices take than the best ones, and the worst of them."""
+        ratios = [times[chosen(rate, known)] / min(times.values()) for known, times in measured]
+        return exp(sum(map(log, ratios)) / len(ratios)), max(ratios)
+
+    for mean, worst, rate in sorted((*score(rate), rate) for rate in rates)[:5]:
+        print(f"  {rate}: {mean:.3f} of the best, at most {worst:.2f}")
+
+
+def sums() -> None:
+    """Sums of products: with the factors read from arrays or made in the step, sunk and added up in the loop."""
+    sink = import_module("fiveloop.loops.plan.sink")
+    kept = sink.RATES, sink.MOST_TERMS, sink.MOST_KEPT
+    measured: list[Measured] = []
+    sink.MOST_TERMS = sink.MOST_KEPT = 10**9
+    for new, terms, side in product((0, 1, 2), (1, 4, 16, 64), (8, 16, 32, 64, 128)):
+        steps = max(20, min(1_000, 4_000_000 // (side * side * (terms + 2))))
+        args = normal(steps, terms, side), normal(steps, terms, side, seed=1)
+
+        def run(a: Any, b: Any, new: int = new, side: int = side, steps: int = steps) -> Any:
+            def body(i: Any, total: Any) -> None:
+                x = a[i] * 2.0 if new else a[i]
+                y = b[i] + 1.0 if new > 1 else b[i]
+                total[...] += x.T @ y
+
+            return for_loop(steps, body, fnp.zeros((side, side)))
+
+        sink.RATES = (1.0, 0.0, 0.0)
+        runs = {True: compiled(run, *args)}
+        with planning(sink=False):
+            runs[False] = compiled(run, *args)
+        times = least_seconds(runs)
+        print(f"{new} new factors, {terms} terms of {side} x {side}: {times[True] / times[False]:.2f}")
+        measured.append(((side * side, 4 * new * terms * side), times))
+    sink.RATES, sink.MOST_TERMS, sink.MOST_KEPT = kept
+    rates = product((0.06,), (0.01, 0.02, 0.035, 0.06, 0.1, 0.2), (0.0, 5.0, 10.0, 20.0, 60.0))
+    best(measured, [*rates], lambda r, known: r[0] * known[0] >= r[1] * known[1] + r[2])
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ("sums", "groups"):
+        print(name)
+        {"sums": sums, "groups": groups}[name]()
