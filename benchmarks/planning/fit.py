@@ -28,6 +28,7 @@ SECONDS = 2.0
 """How long the variants of one loop are timed."""
 
 UNROLL, CUT = "fiveloop.loops.plan.unroll", "fiveloop.core.transforms.residuals"
+SINK = "fiveloop.loops.plan.sink"
 PASSED = "fiveloop.loops.for_loop.residuals"
 CONSTANTS: dict[str, tuple[str, Sequence[Any]]] = {
     "TURNS": (
@@ -38,6 +39,7 @@ CONSTANTS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "FEW": (UNROLL, (1, 4, 16, 1024)),
     "BRIEF": (UNROLL, (0, 30, 70, 110, 1_000)),
+    "RATES": (SINK, tuple((each, 0.035, 5.0) for each in (0.0, 0.005, 0.02, 0.06, 0.2, 1.0))),
     "CHAINED": (CUT, (0.02, 0.2, 1.0)),
     "MOVED": (CUT, (0.02, 0.1, 1.0)),
     "LIGHT": (PASSED, (0, 100, 250, 2_000)),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import product
 from math import exp, log
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import fiveloop.numpy as fnp
 from benchmarks.planning.loops import normal
 from fiveloop.core import forget_traces, jit, make_jaxpr, vmap
+from fiveloop.core.transforms import operations_of
 from fiveloop.loops import cond, for_loop, fori_loop, planning
 
 SECONDS = 0.5
@@ -89,11 +91,62 @@ def sums() -> None:
         with planning(sink=False):
             runs[False] = compiled(run, *args)
         times = least_seconds(runs)
-        print(f"{new} new factors, {terms} terms of {side} x {side}: {times[True] / times[False]:.2f}")
+        print(
+            f"{new} new factors, {terms} terms of {side} x {side}: {times[True] / times[False]:.2f}"
+        )
         measured.append(((side * side, 4 * new * terms * side), times))
     sink.RATES, sink.MOST_TERMS, sink.MOST_KEPT = kept
     rates = product((0.06,), (0.01, 0.02, 0.035, 0.06, 0.1, 0.2), (0.0, 5.0, 10.0, 20.0, 60.0))
     best(measured, [*rates], lambda r, known: r[0] * known[0] >= r[1] * known[1] + r[2])
+
+
+def looped(x: Any) -> Any:
+    """A dear branch."""
+    return fori_loop(0, 30, lambda i, y: fnp.sin(y) + 0.1 * y, x)
+
+
+def chained(x: Any) -> Any:
+    """A branch of four functions."""
+    for _ in range(4):
+        x = fnp.tanh(x) + 0.1 * x
+    return x
+
+
+def multiplied(x: Any) -> Any:
+    """A branch of two products with a matrix."""
+    w = normal(x.shape[0], x.shape[0], scale=0.1)
+    return fnp.tanh(w @ fnp.tanh(w @ x))
+
+
+def doubled(x: Any) -> Any:
+    """A cheap branch."""
+    return x * 2.0
+
+
+def groups() -> None:
+    """Lanes of which one in ten takes a branch, the others a cheap one: in groups, and both branches for all."""
+    lanes = import_module("fiveloop.loops.cond.lanes")
+    kept = lanes.SORTED, lanes.MOVED
+    lanes.SORTED = lanes.MOVED = 0.0
+    measured: list[Measured] = []
+    branches = ((looped, 64), (looped, 1), (chained, 64), (chained, 1), (multiplied, 64))
+    for (branch, width), count in product((*branches, (doubled, 64)), (512, 4_000)):
+        rows = normal(count, width)
+        rows[:, 0] = np.arange(count) % 10
+
+        def run(x: Any, way: Any, branch: Any = branch) -> Any:
+            return vmap(lambda x: cond(x[0] < 1, branch, doubled, x, vmap=way))(x)
+
+        runs = {
+            way == "group": compiled(partial(run, way=way), rows) for way in ("group", "select")
+        }
+        times = least_seconds(runs)
+        print(f"{branch.__name__}, {count} lanes of {width}: {times[True] / times[False]:.2f}")
+        work = sum(operations_of(make_jaxpr(f)(rows[0])) for f in (branch, doubled))
+        measured.append(((work / 2, 8 * width), times))
+    lanes.SORTED, lanes.MOVED = kept
+    rates = product((0.005, 0.01, 0.02, 0.05, 0.1), (100.0, 220.0, 400.0), (0.0, 0.4, 1.0))
+    best(measured, [*rates], lambda r, known: known[0] * r[0] >= r[1] + known[1] * r[2])
 
 
 if __name__ == "__main__":

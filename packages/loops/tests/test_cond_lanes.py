@@ -11,8 +11,9 @@ import fiveloop.state as st
 from fiveloop.core import Array, grad, jit, jvp, make_jaxpr, psum, vmap
 from fiveloop.core.primitives.elementwise import exp, log, sqrt
 from fiveloop.core.primitives.special import sin
-from fiveloop.loops import cond, explain, for_loop, switch, while_loop
+from fiveloop.loops import cond, explain, for_loop, fori_loop, switch, while_loop
 from fiveloop.loops.primitives.cond import cond_p
+from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.state.extend import thread_effect
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.misuse import assert_misuse
@@ -261,3 +262,32 @@ def test_lanes_are_put_in_order_by_gathers() -> None:
     text = jit(grad(total)).lower(np.ones((64, 5), np.float32)).as_text()
     assert "stablehlo.scatter" not in text
     assert text.count("stablehlo.case") == 2
+
+
+def test_lanes_of_cheap_branches_are_not_put_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorting them would take longer than both branches."""
+    monkeypatch.undo()
+
+    def printed(branch: Any, way: Any) -> str:
+        one = lambda x: cond(x[0] > 0, branch, lambda x: x, x, vmap=way)
+        return str(make_jaxpr(vmap(one))(np.ones((64, 8), np.float32)))
+
+    def dear(x: Any) -> Any:
+        return fori_loop(0, 1_000, lambda i, x: sin(x), x)
+
+    def long(x: Any) -> Any:
+        return while_loop(lambda x: x[0] < 9, lambda x: x + 1, x)
+
+    assert printed(sin, "group") == printed(sin, "select")
+    assert "sort" in printed(dear, "group")
+    assert "sort" in printed(long, "group")
+
+
+def test_lanes_of_dear_branches_run_in_smaller_blocks() -> None:
+    def blocks(repeats: int) -> int:
+        dear = lambda x: fori_loop(0, repeats, lambda i, x: sin(x), x)
+        one = lambda x: cond(x[0] > 0, dear, lambda x: x, x, vmap="group")
+        jaxpr = make_jaxpr(vmap(one))(np.ones((512, 8), np.float32))
+        return int(next(e.params.nsteps for e in jaxpr.eqns if e.primitive is for_p))
+
+    assert blocks(10) < blocks(1_000) < blocks(100_000)

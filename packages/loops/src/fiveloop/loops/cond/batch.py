@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call import call_batch
-from fiveloop.loops.cond.lanes import in_groups, in_series
+from fiveloop.loops.cond import lanes
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.state import AbstractRef, ReadEffect, predicate
 from fiveloop.state.checks.insert import insert_for_lanes
@@ -24,9 +24,11 @@ def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams
         return call_batch(cond_p, size, operands, dims, p)
     p = replace(p, branches=tuple(map(insert_for_lanes, p.branches)))
     if p.vmap != "select" and size:
-        run = in_groups if p.vmap == "group" else in_series
-        outs = run(size, operands, dims, p)
-        return outs, [0] * len(outs)
+        lanes.check_axes(size, p)
+        if p.vmap == "serial" or lanes.groups_pay(dims, p):
+            run = lanes.in_groups if p.vmap == "group" else lanes.in_series
+            outs = run(size, operands, dims, p)
+            return outs, [0] * len(outs)
     batched = tuple(d is not None for d in dims[1:])
     key = ("all branches", p, batched)
     jaxpr = p.branches[0].remember(key, lambda: _all_branches(p, batched))

@@ -1,13 +1,15 @@
 """Batching in which each lane runs only the branch that it takes.
 
-In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one. Sorting before the
-loop leaves slices of the rows in it, whose derivatives are slices, too. In series, a loop runs over lanes; that serves
+In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one, where that is
+estimated to take less time than all branches for all lanes. Sorting before the loop leaves slices of the rows in it,
+whose derivatives are slices, too. In series, a loop runs over lanes; that serves
 Refs and effects too, which belong to one lane each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import log2, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,51 @@ from fiveloop.core import Jaxpr, Value, ad, custom_linear_solve, ir, prims, trac
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import parse
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
+from fiveloop.loops.primitives.while_loop import while_p
 from fiveloop.loops.record import Called
 from fiveloop.loops.tracing import loop_of, trace_body
 from fiveloop.state import AbstractRef, Ref, WriteEffect, api, predicate
 
-_LARGEST_BLOCK = 128
-_FEWEST_BLOCKS = 8
+OPERATION, SORTED, MOVED, TURN = 0.02, 220.0, 0.4, 2_000.0
+"""Nanoseconds: of an operation of a lane, of putting a lane in order, of each byte of it, and of a block of lanes.
+
+Fitted on two versions of jaxlib to branches of 2 to 42,000 operations a lane, in 512 and 4,000 lanes, of which one in
+ten takes the dear one: `benchmarks/planning/rates.py groups`.
+"""
+LARGEST_BLOCK = 128
+
+
+def groups_pay(dims: ad.BatchAxes, p: CondParams) -> bool:
+    """Whether lanes that are evenly spread over the branches are faster in groups than with all branches for all lanes.
+
+    So it is taken to be where branches have Refs, effects, unknown sizes, or loops of an unknown number of steps.
+    """
+    ins, outs = p.branches[0].in_avals, p.branches[0].out_avals
+    has_refs = any(isinstance(a, AbstractRef) for a in ins)
+    if has_refs or any(b.effects or _repeats(b) for b in p.branches):
+        return True
+    work = [transforms.operations_of(b) for b in p.branches]
+    rows = [a for a, d in zip(ins, dims[1:], strict=True) if d is not None]
+    moved = prims.bytes_of([*rows, *outs])
+    if not all(map(ir.is_constant, [*work, moved])):
+        return True
+    spared = sum(work) * (len(work) - 1) / len(work)
+    return bool(spared * OPERATION >= SORTED + moved * MOVED)
+
+
+def _repeats(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr has a loop whose number of steps is not known."""
+    return any(
+        e.primitive is while_p or any(map(_repeats, ir.jaxprs_in(e.params))) for e in jaxpr.eqns
+    )
+
+
+def _block_size(size: int, p: CondParams) -> int:
+    """Lanes in a block: more of them are fewer turns of the loop, but the last block of each branch is less full."""
+    work = max(transforms.operations_of(b) for b in p.branches)
+    lane = OPERATION * work if ir.is_constant(work) and work else OPERATION
+    best = sqrt(size * TURN / lane / max(1, len(p.branches) - 1))
+    return int(max(1, min(LARGEST_BLOCK, size, 2 ** round(log2(best)))))
 
 
 def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
@@ -29,10 +70,9 @@ def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams)
     if any(b.effects for b in p.branches) or any(isinstance(x, Ref) for x in operands):
         # A Ref without an effect is one that no branch uses.
         return in_series(size, operands, dims, p)
-    _check_axes(size, p)
     index, *rest = transforms.in_front(size, operands, dims)
     batched = tuple(d is not None for d in dims[1:])
-    block = max(1, min(_LARGEST_BLOCK, size // _FEWEST_BLOCKS))
+    block = _block_size(size, p)
     branches = [transforms.batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
     choice = CondParams((*branches, _nothing(branches[0])))
     taken, order = prims.sort_together([index, prims.iota(np.int32, size)], 0)
@@ -98,7 +138,6 @@ def _nothing(branch: Jaxpr) -> Jaxpr:
 
 def in_series(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
     """The results of all lanes, in axis 0; one lane after the other."""
-    _check_axes(size, p)
     batched = tuple(d is not None for d in dims)
     _check_writes(p, batched[1:])
     given = transforms.in_front(size, operands, dims)
@@ -176,7 +215,8 @@ def _loop(
     return replace(loop, params=replace(loop.params, lanes=lanes)).run(states)
 
 
-def _check_axes(size: int, p: CondParams) -> None:
+def check_axes(size: int, p: CondParams) -> None:
+    """Refuse branches that communicate with lanes that may take another one."""
     if any(ir.batch_axis(size) in ir.axes_of(b.effects) for b in p.branches):
         raise TypeError(
             "cond: under vmap, a branch that communicates along the mapped axis must run for all lanes at once; use "

@@ -29,7 +29,7 @@ RATES = (0.06, 0.035, 5.0)
 for keeping any.
 
 Fitted on two versions of jaxlib to sums of 64 to 16,384 elements whose terms are products of 1 to 64 terms, with
-factors that are kept anyway and not: `benchmarks/planning/fit.py RATES`.
+factors that are kept anyway and not: `benchmarks/planning/rates.py sums`.
 """
 MOST_TERMS, MOST_TERMS_IN_PLACE = 64, 128
 """Terms of a step's own product, beyond which adding it up is nothing beside the product; and the same where no factor

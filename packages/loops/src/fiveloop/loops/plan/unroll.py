@@ -32,10 +32,10 @@ Fitted on two versions of jaxlib to the loops of `benchmarks/planning/fitted.py`
 """
 FEW = 4
 """Elements of the largest value up to which a step may be several kernels."""
-LONG, BRIEF = 10_000, 70
+LONG, BRIEF = 100_000, 70
 """Steps of a loop from which on, and operations of a step up to which, a turn has twice as many steps as by `TURNS`.
 
-Only then does the time that they save pay for compiling them: 12 ms, in 1,000 runs. A step of more operations hides
+Only then does the time that they save pay for compiling them: 12 ms, in 200 runs. A step of more operations hides
 what it waits for; with a function such as sin, eight of them take longer than four.
 """
 _READ = (primitives.get_p, prims.broadcast_in_dim_p)
