@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import disable_jit, ds, grad, jit, jvp, vmap
+from fiveloop.core import disable_jit, ds, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.extend import as_value, broadcast_in_dim
+from fiveloop.core.lower.dispatch import prepared
+from fiveloop.core.lower.module import Emission, lower_jaxpr
 from fiveloop.core.primitives.elementwise import abs as abs_
 from fiveloop.core.primitives.special import cos
 from fiveloop.loops import cond, for_loop, fori_loop, switch, while_loop
@@ -310,3 +312,34 @@ def test_a_program_without_an_order_is_read_for_copies() -> None:
 
     compiled = jit(lambda x: while_loop(lambda c: c[0] < SIZE, body, (0, x))[1]).lower(X).compile()
     assert compiled.copies == len(array_copies(compiled.as_text())) > 0
+
+
+def swapped(x: Any, others: Any) -> Any:
+    """Each element changes places with another one."""
+
+    def body(i: Any, x: Any) -> None:
+        x[i], x[others[i]] = x[others[i]], x[i]
+
+    return for_loop(4, body, x)
+
+
+def chased(x: Any, others: Any) -> Any:
+    """The same, with the places in an array that changes."""
+
+    def body(i: Any, refs: Any) -> None:
+        x, others = refs
+        k = others[i]
+        x[i], x[k] = x[k], x[i]
+        others[i], others[k] = others[k], others[i]
+
+    return for_loop(4, body, (x, others))
+
+
+@pytest.mark.parametrize(("run", "integers"), [(swapped, 0), (chased, 4)])
+def test_only_places_that_change_pass_a_branch(run: Any, integers: int) -> None:
+    """The others would go through memory for nothing."""
+    jaxpr = make_jaxpr(run)(np.ones(4, np.float32), np.arange(4, dtype=np.int32))
+    text = lower_jaxpr(prepared(jaxpr).ready(), "cpu", Emission.SCALAR_IF).text
+    types = text.split('"stablehlo.if"')[1].split("}) : (tensor<i1>) -> ")[1].splitlines()[0]
+    assert types.count("tensor<i32>") == integers
+    assert types.count("tensor<f32>") == 2

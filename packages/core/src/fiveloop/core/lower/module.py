@@ -43,9 +43,12 @@ class Emission(Enum):
 
 
 def emit_order(
-    b: hlo.Builder, emission: Emission, operands: hlo.IRValues, fixed: Sequence[bool]
+    b: hlo.Builder, emission: Emission, operands: hlo.IRValues, fixed: Sequence[bool], light: int
 ) -> list[hlo.IRValue]:
-    """Write `order(index, *values)`; the index does not come back. `fixed` says which operands are constants."""
+    """Write `order(index, *values)`; the index does not come back. `fixed` says which operands are constants.
+
+    So many of the last values are `light`, and stay outside of a branch.
+    """
     index, *values = operands
     match emission:
         case Emission.PLAIN:
@@ -53,7 +56,8 @@ def emit_order(
         case Emission.BARRIER | Emission.GUARDED_BARRIER:
             return list(hlo.optimization_barrier(b, values))
         case Emission.SCALAR_IF | Emission.GUARDED_IF:
-            return _scalar_if(b, index, values, fixed[1:])
+            end = len(values) - light
+            return [*_scalar_if(b, index, values[:end], fixed[1 : end + 1]), *values[end:]]
 
 
 def guarded(
@@ -105,17 +109,19 @@ def _scalar_if(
     A constant in a branch would make XLA turn the `if` into selects. So constants stay outside, and are selected
     by whether the index has come through unchanged, which it has.
     """
-    moving = [index, *[v for v, f in zip(values, fixed, strict=True) if not f]]
+    moving = [v for v, f in zip(values, fixed, strict=True) if not f]
+    if any(fixed):
+        moving = [index, *moving]
     true = hlo.compare(b, index, hlo.constant(b, np.asarray(0), (), index.dtype), "GE")
 
     def unreached() -> list[hlo.IRValue]:
         return [_number(b, v, 7) for v in moving]
 
-    counter, *passed = hlo.if_(
-        b, true, lambda: moving, unreached, [(v.shape, v.dtype) for v in moving]
-    )
-    unchanged = hlo.compare(b, counter, index, "EQ")
+    passed = hlo.if_(b, true, lambda: moving, unreached, [(v.shape, v.dtype) for v in moving])
     rest = iter(passed)
+    if not any(fixed):
+        return list(rest)
+    unchanged = hlo.compare(b, next(rest), index, "EQ")
     return [
         hlo.select(b, unchanged, v, _number(b, v, 7)) if f else next(rest)
         for v, f in zip(values, fixed, strict=True)
@@ -180,16 +186,16 @@ class LowerContext:
         # the counter as the last order of what was inlined last gave it, if late reads are guarded
         self.last_mark: IRValue | None = None
 
-    def order(self, operands: IRValues) -> list[IRValue]:
-        """Give the values back such that all of them are computed before anything that uses them."""
+    def order(self, operands: IRValues, light: int) -> list[IRValue]:
+        """Give the values back such that all but the last, `light` ones are computed before what uses them."""
         module, fixed = self._module, [x.name in self._fixed for x in operands]
         module.uses_order = True
         if not module.emission.guards:
-            return emit_order(self.b, module.emission, operands, fixed)
+            return emit_order(self.b, module.emission, operands, fixed, light)
         # The counter goes along, for what comes in the next step of a turn.
         index, *_ = operands
         module.mark, *outs = emit_order(
-            self.b, module.emission, [index, *operands], [fixed[0], *fixed]
+            self.b, module.emission, [index, *operands], [fixed[0], *fixed], light
         )
         return outs
 

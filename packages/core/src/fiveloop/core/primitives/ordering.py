@@ -24,20 +24,23 @@ def barrier(*xs: arrays.ArrayLike) -> list[Value]:
 
 @dataclass(frozen=True)
 class OrderParams:
-    """`order` has no parameters; how it is lowered is the backend's."""
+    """How many of the last values are `light`; how `order` is lowered is the backend's."""
+
+    light: int = 0
 
 
 order_p: ir.Primitive[OrderParams] = ir.Primitive("order")
 
 
-def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike) -> list[Value]:
+def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike, light: int = 0) -> list[Value]:
     """The same values, such that all are computed before anything that uses one of them.
 
-    `index` is the loop's counter, never negative; some platforms need one that they cannot fold.
+    `index` is the loop's counter, never negative; some platforms need one that they cannot fold. So many of the last
+    values are `light`: they may be computed again later, and need not pass where passing takes them through memory.
     """
     values = [convert.operand("order", f"xs[{k}]", x) for k, x in enumerate(xs)]
     counter = convert.operand("order", "index", index)
-    return trace.bind(order_p, counter, *values, params=OrderParams()) if values else []
+    return trace.bind(order_p, counter, *values, params=OrderParams(light)) if values else []
 
 
 def _order_aval(avals: ir.Avals, p: OrderParams) -> list[ir.Aval]:
@@ -47,18 +50,10 @@ def _order_aval(avals: ir.Avals, p: OrderParams) -> list[ir.Aval]:
     return list(values)
 
 
-def _identity_jvp(
-    prim: ir.Primitive[Any], leading: ad.Values, values: ad.Values, dots: ad.Tangents, p: Any
-) -> ad.Duals:
-    """Values and tangents pass apart, so that the tangents stay linear."""
-    outs = trace.bind(prim, *leading, *values, params=p)
-    return outs, _through(prim, leading, dots, p)
-
-
 def _through(
     prim: ir.Primitive[Any], leading: ad.Values, xs: ad.Tangents, p: Any
 ) -> list[ad.Tangent]:
-    """The values among tangents or cotangents passed through; symbolic zeros as they are."""
+    """The values among tangents or cotangents passed through, apart, so that they stay linear; zeros as they are."""
     given = [x for x in xs if not isinstance(x, ad.Zero)]
     passed = iter(trace.bind(prim, *leading, *given, params=p) if given else [])
     return [x if isinstance(x, ad.Zero) else next(passed) for x in xs]
@@ -72,7 +67,7 @@ def _linear_only(cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
 
 
 def _barrier_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
-    return _identity_jvp(barrier_p, (), primals, tangents, p)
+    return trace.bind(barrier_p, *primals, params=p), _through(barrier_p, (), tangents, p)
 
 
 def _barrier_transpose(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
@@ -97,14 +92,15 @@ rules.define(
 
 
 def _order_jvp(primals: ad.Values, tangents: ad.Tangents, p: OrderParams) -> ad.Duals:
-    return _identity_jvp(order_p, primals[:1], primals[1:], tangents[1:], p)
+    outs = trace.bind(order_p, *primals, params=p)
+    return outs, _through(order_p, primals[:1], tangents[1:], OrderParams())
 
 
 def _order_transpose(cts: ad.Tangents, operands: ad.Operands, p: OrderParams) -> ad.Cotangents:
     index = operands[0]
     if not isinstance(index, Value):
         raise AssertionError("unreachable: an index is an integer and so never linear")
-    return [None, *_linear_only(_through(order_p, [index], cts, p), operands[1:])]
+    return [None, *_linear_only(_through(order_p, [index], cts, OrderParams()), operands[1:])]
 
 
 def _order_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: OrderParams) -> ad.Batched:
@@ -119,7 +115,7 @@ def _order_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: OrderPar
 rules.define(
     order_p,
     abstract_eval=rules.pure(_order_aval),
-    lower=lambda ctx, xs, p: ctx.order(xs),
+    lower=lambda ctx, xs, p: ctx.order(xs, p.light),
     jvp=_order_jvp,
     transpose=_order_transpose,
     batch=_order_batch,

@@ -94,7 +94,7 @@ def is_long(eqn: ir.Eqn) -> bool:
 
 
 def steps_a_turn(body: Jaxpr, nsteps: int) -> int:
-    """How many of a loop's steps make a turn, by the size of its body; one more or less if that leaves no step over."""
+    """How many of a loop's steps make a turn, by the size of its body; one more if that leaves no step over."""
     sizes = [ir.size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
     if not all(map(ir.is_constant, sizes)):
         return 1
@@ -102,11 +102,11 @@ def steps_a_turn(body: Jaxpr, nsteps: int) -> int:
     if largest > FEW and _other_kernel(body) is not None:
         return 1
     turn = next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
-    if turn < 4:
+    if turn < 4 or nsteps < LEAST_TURNS * turn:
         return turn
     if nsteps >= LONG and transforms.body_work(body) <= BRIEF:
         turn *= 2
-    return next((n for n in (turn, turn - 1, turn + 1) if nsteps % n == 0), turn)
+    return turn + 1 if nsteps % turn and nsteps % (turn + 1) == 0 else turn
 
 
 def _other_kernel(body: Jaxpr) -> ir.Eqn | None:

@@ -17,7 +17,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import Value, ad, arrays, ir, prims
+from fiveloop.core import Value, ad, arrays, ir, prims, util
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.index import overlap as index_overlap
@@ -274,21 +274,31 @@ class Phases:
     def _order(
         self, index: Value, writes: Sequence[Write], crossing: ad.Values, marks: ad.Values = ()
     ) -> list[Value]:
-        """Let the values and positions of the writes pass, what crosses, and marks, of which the twins are given."""
-        values = [x for w in writes for x in (w.value, *w.place.positions)]
-        if not values and not crossing:
+        """Let the values and positions of the writes pass, what crosses, and marks, of which the twins are given.
+
+        A position that is not read from what changes may stay outside of a branch.
+        """
+        if not writes and not crossing:
             return []
-        rest = iter(prims.order(index, *values, *crossing, *marks))
-        for w in writes:
-            old, w.value = w.value, next(rest)
-            self._twins[id(old)] = (old, w.value)
-            w.place = Place(
-                w.place.indexer, w.place.index, tuple(next(rest) for _ in w.place.positions)
-            )
-        after = [next(rest) for _ in crossing]
+        read = [self._is_read(w.place) for w in writes]
+        needed = [x for w, r in zip(writes, read, strict=True) if r for x in w.place.positions]
+        light = [x for w, r in zip(writes, read, strict=True) if not r for x in w.place.positions]
+        groups = [[w.value for w in writes], needed, crossing, marks, light]
+        passed = prims.order(index, *[x for group in groups for x in group], light=len(light))
+        values, needed, after, marks, light = util.split_list(passed, [len(g) for g in groups[:-1]])
+        positions = {True: iter(needed), False: iter(light)}
+        for w, value, r in zip(writes, values, read, strict=True):
+            self._twins[id(w.value)] = (w.value, value)
+            w.value = value
+            at = tuple(next(positions[r]) for _ in w.place.positions)
+            w.place = Place(w.place.indexer, w.place.index, at)
         self._twins.update((id(x), (x, y)) for x, y in zip(crossing, after, strict=True))
         self._replace(crossing, after)
-        return list(rest)
+        return list(marks)
+
+    def _is_read(self, place: Place) -> bool:
+        """Whether an index is read from what changes, and has not passed an order since."""
+        return self._trace is None or any(map(self._trace.is_open, place.index))
 
     @contextmanager
     def holding(self, values: ad.Values) -> Iterator[None]:
