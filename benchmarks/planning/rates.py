@@ -1,8 +1,8 @@
 """The rates of `sink` and of lanes in groups, measured again: `python benchmarks/planning/rates.py [sums groups]`.
 
-Loops of one kind and many sizes are timed under both choices that the cost model has. Printed are the loops, and the
-rates under which the model's choices take the least time, none of them more than 3 % longer than the other choice
-where there are such rates.
+Loops of one kind and many sizes are timed under both choices that the cost model has. Printed are the loops with the
+time of the step over that without it, and the rates under which the model's choices take the least time, beside the
+best choice and, at most, beside the step switched off.
 """
 
 from __future__ import annotations
@@ -60,17 +60,18 @@ def best(
     """Print the rates by which a model chooses best."""
 
     def score(rate: Any) -> tuple[float, float]:
-        """How much longer the choices take than the best ones, and the worst of them."""
-        ratios = [times[chosen(rate, known)] / min(times.values()) for known, times in measured]
-        return exp(sum(map(log, ratios)) / len(ratios)), max(ratios)
+        """How much longer the choices take than the best ones, and the worst of them than without the step."""
+        picked = [(times[chosen(rate, known)], times) for known, times in measured]
+        mean = sum(log(seconds / min(times.values())) for seconds, times in picked) / len(picked)
+        return exp(mean), max(seconds / times[False] for seconds, times in picked)
 
     for mean, worst, rate in sorted((*score(rate), rate) for rate in rates)[:5]:
-        print(f"  {rate}: {mean:.3f} of the best, at most {worst:.2f}")
+        print(f"  {rate}: {mean:.3f} of the best, at most {worst:.2f} of the same without the step")
 
 
 def sums() -> None:
     """Sums of products: with the factors read from arrays or made in the step, sunk and added up in the loop."""
-    sink = import_module("fiveloop.loops.plan.sink")
+    sink: Any = import_module("fiveloop.loops.plan.sink")
     kept = sink.RATES, sink.MOST_TERMS, sink.MOST_KEPT
     measured: list[Measured] = []
     sink.MOST_TERMS = sink.MOST_KEPT = 10**9
@@ -125,7 +126,7 @@ def doubled(x: Any) -> Any:
 
 def groups() -> None:
     """Lanes of which one in ten takes a branch, the others a cheap one: in groups, and both branches for all."""
-    lanes = import_module("fiveloop.loops.cond.lanes")
+    lanes: Any = import_module("fiveloop.loops.cond.lanes")
     kept = lanes.SORTED, lanes.MOVED
     lanes.SORTED = lanes.MOVED = 0.0
     measured: list[Measured] = []

@@ -314,7 +314,7 @@ def test_a_program_without_an_order_is_read_for_copies() -> None:
     assert compiled.copies == len(array_copies(compiled.as_text())) > 0
 
 
-def swapped(x: Any, others: Any) -> Any:
+def others_swapped(x: Any, others: Any) -> Any:
     """Each element changes places with another one."""
 
     def body(i: Any, x: Any) -> None:
@@ -323,7 +323,7 @@ def swapped(x: Any, others: Any) -> Any:
     return for_loop(4, body, x)
 
 
-def chased(x: Any, others: Any) -> Any:
+def others_chased(x: Any, others: Any) -> Any:
     """The same, with the places in an array that changes."""
 
     def body(i: Any, refs: Any) -> None:
@@ -335,7 +335,7 @@ def chased(x: Any, others: Any) -> Any:
     return for_loop(4, body, (x, others))
 
 
-@pytest.mark.parametrize(("run", "integers"), [(swapped, 0), (chased, 4)])
+@pytest.mark.parametrize(("run", "integers"), [(others_swapped, 0), (others_chased, 4)])
 def test_only_places_that_change_pass_a_branch(run: Any, integers: int) -> None:
     """The others would go through memory for nothing."""
     jaxpr = make_jaxpr(run)(np.ones(4, np.float32), np.arange(4, dtype=np.int32))
