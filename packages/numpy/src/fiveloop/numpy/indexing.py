@@ -169,9 +169,6 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
         last = prims.add(found, half - 1)
         found = prims.select(below(_elements(table, last), wanted), prims.add(last, 1), found)
         rest -= half
-    if table.dtype.kind in "fV":
-        numbers = op.sum(prims.equal(table, table)) if side == "left" else table.shape[0]
-        found = prims.select(prims.is_nan(wanted), prims.convert(numbers, np.int32), found)
     return found
 
 
@@ -181,17 +178,17 @@ def _elements(table: Value, places: Value) -> Value:
 
 
 def _before(x: Value, y: Value) -> Value:
-    """Whether `x` comes before `y` in a sorted vector; a `y` that is NaN is looked for by itself, if it is real."""
+    """Whether `x` comes before `y` in a sorted vector, which has NaN last."""
     before = complex_order.less(x, y)
-    if x.dtype.kind != "c":
+    if x.dtype.kind in "biu":
         return before
     return prims.bitwise_or(before, prims.bitwise_and(prims.equal(x, x), prims.is_nan(y)))
 
 
 def _not_after(x: Value, y: Value) -> Value:
-    """Whether `x` comes before `y` in a sorted vector, or is its equal; a real NaN is looked for by itself."""
+    """Whether `x` comes before `y` in a sorted vector, which has NaN last, or is its equal."""
     before = complex_order.less_equal(x, y)
-    return before if x.dtype.kind != "c" else prims.bitwise_or(before, prims.is_nan(y))
+    return before if x.dtype.kind in "biu" else prims.bitwise_or(before, prims.is_nan(y))
 
 
 @fused
