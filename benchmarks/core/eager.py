@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks.core.calls import PROCESSES
-from benchmarks.model import Action, Case, Contender, RatioLimit
+from benchmarks.model import Action, Case, Contender, Program, RatioLimit
+from benchmarks.sides.base import fresh
 
 HERE = "benchmarks.core"
 
 
-def operands(size: int, on_device: Callable[..., Any]) -> SimpleNamespace:
-    """A vector of so many elements, a matrix, places in the vector, a mask, and a sorted vector."""
+def operands(
+    size: int, on_device: Callable[..., Any], new_ref: Callable[..., Any]
+) -> SimpleNamespace:
+    """A sorted vector of so many elements, a Ref of it, a matrix, places, a mask, random numbers alone and in rows."""
     rng = np.random.default_rng(0)
     x = np.linspace(0.5, 2.0, size, dtype=np.float32)
     return SimpleNamespace(
@@ -22,6 +25,8 @@ def operands(size: int, on_device: Callable[..., Any]) -> SimpleNamespace:
         at=on_device(np.array([2, 0], np.int32)),
         mask=on_device(x > 1.0),
         drawn=on_device(rng.random(size, dtype=np.float32)),
+        rows=on_device(rng.random((32, 1000), dtype=np.float32)),
+        ref=new_ref(on_device(x)),
     )
 
 
@@ -30,6 +35,24 @@ def ten_operations(lib: Any, x: Any) -> Any:
     for _ in range(5):
         x = lib.sin(x) * x
     return x.sum()
+
+
+def traced(lib: Any, x: Any, tools: SimpleNamespace) -> Any:
+    """Trace the gradient of a chain of as many operations as `x` has elements; gives `x`."""
+
+    def chain(y: Any) -> Any:
+        for _ in range(x.shape[0] // 2):
+            y = lib.sin(y) * 1.5
+        return y.sum()
+
+    tools.make_jaxpr(tools.grad(fresh(chain)))(x)
+    return x
+
+
+def write(ref: Any, x: Any) -> Any:
+    """Write one element of a Ref; gives `x`, which takes no time."""
+    ref[2] = 1.5
+    return x
 
 
 Operation = Callable[[Any, SimpleNamespace, SimpleNamespace], Any]
@@ -74,16 +97,40 @@ ON_THE_HOST: dict[str, Operation] = {"np.asarray": lambda lib, a, tools: np.asar
 SEARCHES: dict[str, Operation] = {
     "searchsorted": lambda lib, a, tools: lib.searchsorted(a.x, a.drawn)
 }
-GREATEST: dict[str, Operation] = {"top_k": lambda lib, a, tools: tools.top_k(a.drawn, 10)[0]}
-OPERATIONS = BINARY | OTHERS | TRANSFORMS | ON_THE_HOST | SEARCHES | GREATEST
+GREATEST: dict[str, Operation] = {
+    "top_k": lambda lib, a, tools: tools.top_k(a.drawn, 10)[0],
+    "top_k of rows": lambda lib, a, tools: tools.top_k(a.rows, 10)[0],
+}
+INDEXED: dict[str, Operation] = {
+    "x[2]": lambda lib, a, tools: a.x[2],
+    "x[1:3]": lambda lib, a, tools: a.x[1:3],
+    "x[at]": lambda lib, a, tools: a.x[a.at],
+}
+UPDATED: dict[str, Operation] = {
+    ".at[].set": lambda lib, a, tools: a.x.at[2].set(1.5),
+    "Ref read": lambda lib, a, tools: a.ref[2],
+    "Ref write": lambda lib, a, tools: write(a.ref, a.x),
+}
+TRACED: dict[str, Operation] = {
+    "trace of a gradient": lambda lib, a, tools: traced(lib, a.x, tools)
+}
+STAGED = BINARY | OTHERS | SEARCHES | GREATEST | INDEXED
+OPERATIONS = STAGED | TRANSFORMS | ON_THE_HOST | UPDATED | TRACED
 
 
 def action(
     name: str, size: int, lib: Any, tools: SimpleNamespace, on_device: Callable[..., Any]
 ) -> Action:
     """One operation of a NumPy-like module; `tools` has what lies elsewhere in each library."""
-    run, given = OPERATIONS[name], operands(size, on_device)
-    return Action(lambda: {"y": run(lib, given, tools)}, times=20 if name in TRANSFORMS else 100)
+    run, given = OPERATIONS[name], operands(size, on_device, tools.new_ref)
+    times = 1 if name in TRACED else 20 if name in TRANSFORMS else 100
+    return Action(lambda: {"y": run(lib, given, tools)}, times=times)
+
+
+def program(name: str, size: int, lib: Any, tools: SimpleNamespace) -> Program:
+    """One operation as a program of its own."""
+    given = vars(operands(size, np.asarray, np.asarray))
+    return Program(lambda a: {"y": OPERATIONS[name](lib, SimpleNamespace(**a), tools)}, (given,))
 
 
 def case(name: str, at_most: float, row: str, sizes: tuple[int, ...] = (10,)) -> Case:
@@ -100,6 +147,21 @@ def case(name: str, at_most: float, row: str, sizes: tuple[int, ...] = (10,)) ->
     )
 
 
+def staging_case(name: str, size: int = 10) -> Case:
+    """One operation, traced, lowered and compiled as a function not seen before."""
+    options: Mapping[str, Any] = {"name": name}
+    return Case(
+        f"staging/{name}",
+        (size,),
+        Contender("fiveloop", "fiveloop", f"{HERE}.fiveloop_eager:build_program", options),
+        (Contender("jax", "jax", f"{HERE}.jax_eager:build_program", options),),
+        limits=(RatioLimit("staging", "jax", 1.0, "trace, lower and compile"),),
+        seconds=0.5,
+        compiles=True,
+    )
+
+
+INDEX = "eager index; `.at[].set`; Ref read and write"
 COMPOSITE = "eager binary op; unary; matrix product; a composite (mean, var, norm)"
 DERIVED = "eager `grad` of ten ops; eager `vmap`"
 CASES = (
@@ -109,4 +171,9 @@ CASES = (
     case("np.asarray", 2.5, "`np.asarray(x)`"),
     case("searchsorted", 1.0, "`searchsorted`", (20_000,)),
     case("top_k", 1.1, "`top_k`", (160, 5_000)),
+    case("top_k of rows", 1.1, "`top_k`"),
+    *(case(name, 0.3, INDEX) for name in INDEXED),
+    *(case(name, 0.1, INDEX) for name in UPDATED),
+    *(case(name, 0.4, "trace of the gradient of a chain", (2_000,)) for name in TRACED),
+    *(staging_case(name, 20_000 if name in SEARCHES else 160) for name in STAGED),
 )
