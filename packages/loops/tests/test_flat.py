@@ -16,7 +16,7 @@ from fiveloop.loops import cond, explain, for_loop, fori_loop, scan, while_loop
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.replay import replay_p
 from fiveloop.loops.schedules import Periodic
-from fiveloop.state import new_ref
+from fiveloop.state import debug_print, new_ref
 
 SIZE = 2_000
 DRAW = np.random.default_rng(3)
@@ -234,6 +234,24 @@ def test_explain_says_why_loops_stay_apart() -> None:
         r"it and the loops of `body` are not one in the derivative, which saves \d+ bytes of each step of `push`: one "
         r"loop pays above \d+ bytes, 1024 and 16 times what a turn computes",
         decision.reason,
+    )
+
+
+def test_explain_says_that_a_call_of_python_keeps_loops_apart() -> None:
+    def pushed(x: Any) -> Any:
+        tree = new_ref(x)
+
+        def push(i: Any, _: Any) -> None:
+            rise(tree, i, P)
+            debug_print("{}", i)
+
+        for_loop(20, push, ())
+        return fnp.sum(tree[...])
+
+    decision = explain(grad(pushed), X).loops[0].decision("flatten")
+    assert not decision.done
+    assert decision.reason.endswith(
+        "are not one in the derivative: `callback` must happen step by step, for all lanes together"
     )
 
 

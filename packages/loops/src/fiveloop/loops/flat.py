@@ -37,7 +37,7 @@ def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn:
     Where that does not pay, it is the loop as it is, whose record says why. `kept` is how many bytes the derivative
     would keep of each step of the outer loop.
     """
-    if ir.acts(eqn) or not holds_loop(eqn.params.body):
+    if not holds_loop(eqn.params.body):
         return eqn
 
     def made() -> Jaxpr | Record:
@@ -185,6 +185,14 @@ class _Flow:
         least = slots.SMALL + slots.LEAST_SHARE * made
         room = prims.bytes_of(v.aval for v in self.untaped)
         inner, outer = self._inner(), self.eqn.params.body.name
+        acting = {e.primitive.name for block in self.blocks for e in block.eqns if ir.acts(e)}
+        if acting:
+            # Lanes of one loop are not at the same step, and one step is several turns.
+            names = ", ".join(f"`{name}`" for name in sorted(acting))
+            return (
+                f"it and the loops of {inner} are not one in the derivative: {names} must happen step by step, for "
+                "all lanes together"
+            )
         # The one loop takes more steps than a schedule for so many at most may be for.
         if isinstance(self.slots, Binomial) and self.slots.most is not None:
             return (
