@@ -57,3 +57,8 @@ def test_refusals() -> None:
     with pytest.raises(TypeError) as e:
         order(np.float32(0.0), np.ones(2))
     assert "order: expected `index` to be an int32 scalar, got f32[]" in str(e.value)
+
+
+def test_no_more_values_are_light_than_there_are() -> None:
+    with pytest.raises(TypeError, match="order: expected `light` to be at most 1, got 2"):
+        order(np.int32(0), 1.0, light=2)

@@ -45,7 +45,7 @@ def test_unrolled_steps_are_in_place(unroll: int, form: str) -> None:
 
 def test_only_unrolled_steps_that_write_once_need_an_order() -> None:
     with planning(carry=False):
-        ordered = [" order " in str(inspect.stages(prefix(u), X)["discharge"]) for u in (1, 2)]
+        ordered = [" order[" in str(inspect.stages(prefix(u), X)["discharge"]) for u in (1, 2)]
     assert ordered == [False, True]
 
 

@@ -47,6 +47,8 @@ def _order_aval(avals: ir.Avals, p: OrderParams) -> list[ir.Aval]:
     index, *values = check.array_avals("order", avals)
     if index.shape or index.dtype != np.int32:
         check.bad_type(f"order: expected `index` to be an int32 scalar, got {index}")
+    if not 0 <= p.light <= len(values):
+        check.bad_type(f"order: expected `light` to be at most {len(values)}, got {p.light}")
     return list(values)
 
 
