@@ -29,8 +29,8 @@ FOLDER_LIMIT = 15
 
 # The shares of the lines of core, state, loops and remat, in percent: each is where the tree stands, and may only get
 # better. The goals are 50 of logic and 6 of imports.
-LEAST_LOGIC = 48.3
-MOST_IMPORTS = 6.35
+LEAST_LOGIC = 49.1
+MOST_IMPORTS = 6.0
 LEAST_DOCS = 12.0
 BODY_OF_90_PERCENT = 15
 

@@ -121,7 +121,6 @@ from .primitives.shape import (
     concatenate,
     concatenate_p,
     iota,
-    iota_p,
     pad,
     reverse,
     split,

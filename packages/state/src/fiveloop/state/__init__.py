@@ -6,67 +6,44 @@ from .predicate import rules as _predicate_rules
 from . import core_rules as _core_rules
 from .io import rules as _io_rules
 from . import extend as _extend
-from fiveloop.core import ds
-from .api import accumulate, addupdate, empty_ref, freeze, get, new_ref, run_state, set, swap
-from .checks.api import (
-    ErrorValue,
-    all_checks,
-    check,
-    checked,
-    checkify,
-    div_checks,
-    float_checks,
-    index_checks,
-    nan_checks,
-    user_checks,
-)
-from .checks.effect import CheckEffect, DeferredChecks, deferred_checks
-from .checks.record import CheckError
-from .discharge.engine import discharge_state
-from .io.api import callback, debug_callback, debug_print, pure_callback
-from .io.primitive import IOEffect, OrderedIOEffect, PureCallEffect
-from .random_state import KeyStream
-from .refs import AbstractRef, AccumEffect, ReadEffect, Ref, WriteEffect
+from fiveloop.core import ds as ds
+from .api import accumulate as accumulate
+from .api import addupdate as addupdate
+from .api import empty_ref as empty_ref
+from .api import freeze as freeze
+from .api import get as get
+from .api import new_ref as new_ref
+from .api import run_state as run_state
+from .api import set as set
+from .api import swap as swap
+from .checks.api import ErrorValue as ErrorValue
+from .checks.api import all_checks as all_checks
+from .checks.api import check as check
+from .checks.api import checked as checked
+from .checks.api import checkify as checkify
+from .checks.api import div_checks as div_checks
+from .checks.api import float_checks as float_checks
+from .checks.api import index_checks as index_checks
+from .checks.api import nan_checks as nan_checks
+from .checks.api import user_checks as user_checks
+from .checks.effect import CheckEffect as CheckEffect
+from .checks.effect import DeferredChecks as DeferredChecks
+from .checks.effect import deferred_checks as deferred_checks
+from .checks.record import CheckError as CheckError
+from .discharge.engine import discharge_state as discharge_state
+from .io.api import callback as callback
+from .io.api import debug_callback as debug_callback
+from .io.api import debug_print as debug_print
+from .io.api import pure_callback as pure_callback
+from .io.primitive import IOEffect as IOEffect
+from .io.primitive import OrderedIOEffect as OrderedIOEffect
+from .io.primitive import PureCallEffect as PureCallEffect
+from .random_state import KeyStream as KeyStream
+from .refs import AbstractRef as AbstractRef
+from .refs import AccumEffect as AccumEffect
+from .refs import ReadEffect as ReadEffect
+from .refs import Ref as Ref
+from .refs import WriteEffect as WriteEffect
 from fiveloop.core.util import show_public_names as _show_public_names
 
-__all__ = [
-    "AbstractRef",
-    "AccumEffect",
-    "CheckEffect",
-    "CheckError",
-    "DeferredChecks",
-    "ErrorValue",
-    "IOEffect",
-    "KeyStream",
-    "OrderedIOEffect",
-    "PureCallEffect",
-    "ReadEffect",
-    "Ref",
-    "WriteEffect",
-    "accumulate",
-    "addupdate",
-    "all_checks",
-    "callback",
-    "check",
-    "checked",
-    "checkify",
-    "debug_callback",
-    "debug_print",
-    "deferred_checks",
-    "discharge_state",
-    "div_checks",
-    "ds",
-    "empty_ref",
-    "float_checks",
-    "freeze",
-    "get",
-    "index_checks",
-    "nan_checks",
-    "new_ref",
-    "pure_callback",
-    "run_state",
-    "set",
-    "swap",
-    "user_checks",
-]
 _show_public_names(globals())

@@ -1,47 +1,28 @@
 """The public interface for rules of primitives on Refs: discharge, handlers of effects, predicates."""
 
-from fiveloop.state.discharge.engine import (
-    discharge_eqn,
-    discharge_jaxpr,
-    holds_state,
-    jaxpr_holds_state,
-)
-from fiveloop.state.predicate.gate import follow
+from fiveloop.core.util import show_public_names as _show_public_names
+from fiveloop.state.discharge.engine import discharge_eqn as discharge_eqn
+from fiveloop.state.discharge.engine import discharge_jaxpr as discharge_jaxpr
+from fiveloop.state.discharge.engine import holds_state as holds_state
+from fiveloop.state.discharge.engine import jaxpr_holds_state as jaxpr_holds_state
+from fiveloop.state.predicate.gate import follow as follow
 
-from .core_rules import call_discharge
-from .discharge.table import Cell, DischargeContext, define_discharge, discharge_rules
-from .handlers import HandledEffect, Handling, call_handler, define_handler, thread_effect
-from .predicate.engine import (
-    PREDICATE,
-    Guard,
-    call_predicate,
-    define_predicate,
-    eval_predicated,
-    predicated,
-)
-from .predicate.gate import gate
+from .core_rules import call_discharge as call_discharge
+from .discharge.table import Cell as Cell
+from .discharge.table import DischargeContext as DischargeContext
+from .discharge.table import define_discharge as define_discharge
+from .discharge.table import discharge_rules as discharge_rules
+from .handlers import HandledEffect as HandledEffect
+from .handlers import Handling as Handling
+from .handlers import call_handler as call_handler
+from .handlers import define_handler as define_handler
+from .handlers import thread_effect as thread_effect
+from .predicate.engine import PREDICATE as PREDICATE
+from .predicate.engine import Guard as Guard
+from .predicate.engine import call_predicate as call_predicate
+from .predicate.engine import define_predicate as define_predicate
+from .predicate.engine import eval_predicated as eval_predicated
+from .predicate.engine import predicated as predicated
+from .predicate.gate import gate as gate
 
-__all__ = [
-    "Cell",
-    "DischargeContext",
-    "Guard",
-    "HandledEffect",
-    "Handling",
-    "PREDICATE",
-    "call_discharge",
-    "call_handler",
-    "call_predicate",
-    "define_discharge",
-    "define_handler",
-    "define_predicate",
-    "discharge_eqn",
-    "discharge_jaxpr",
-    "discharge_rules",
-    "eval_predicated",
-    "follow",
-    "gate",
-    "holds_state",
-    "jaxpr_holds_state",
-    "predicated",
-    "thread_effect",
-]
+_show_public_names(globals())

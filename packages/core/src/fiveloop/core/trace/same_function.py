@@ -9,18 +9,10 @@ from __future__ import annotations
 
 import builtins
 import dis
+import types
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    EllipsisType,
-    FunctionType,
-    ModuleType,
-    NoneType,
-    NotImplementedType,
-)
 from typing import Any, TypeVar
 
 import numpy as np
@@ -205,11 +197,11 @@ class _Reader:
 
     def builtin(self, x: Any) -> Hashable:
         """A function of C, that of a module and not of an object."""
-        if not isinstance(x.__self__, (ModuleType, NoneType)) or x in _UNTRUSTED:
+        if not isinstance(x.__self__, (types.ModuleType, types.NoneType)) or x in _UNTRUSTED:
             raise _MayChange
         return _trusted(x)
 
-    def function(self, x: FunctionType) -> Hashable:
+    def function(self, x: types.FunctionType) -> Hashable:
         """The code, and all that it can reach."""
         # Where the code is from; `__module__` may have been copied from another function.
         own = _root(x.__globals__.get("__name__", "")) in _TRUSTED
@@ -233,7 +225,7 @@ class _Reader:
             () if own else self._globals(x),
         )
 
-    def _globals(self, x: FunctionType) -> Hashable:
+    def _globals(self, x: types.FunctionType) -> Hashable:
         names = _names(x.__code__)
         if names is None:
             raise _MayChange
@@ -243,13 +235,13 @@ class _Reader:
                 value = x.__globals__[name]
             else:
                 value = getattr(builtins, name, None)
-            if isinstance(value, ModuleType):
+            if isinstance(value, types.ModuleType):
                 found.append(self._module(value, names.attributes))
             else:
                 found.append(self.key(value))
         return tuple(found)
 
-    def _module(self, module: ModuleType, names: Sequence[str]) -> Hashable:
+    def _module(self, module: types.ModuleType, names: Sequence[str]) -> Hashable:
         """What is taken from a module, as far as the code's names tell; the library's own modules stay as they are."""
         root = _root(module.__name__)
         if root == "fiveloop":
@@ -258,7 +250,7 @@ class _Reader:
         if module.__name__ not in _TRUSTED or (root == "numpy" and "random" in names):
             raise _MayChange
         taken = [module.__dict__[name] for name in names if name in module.__dict__]
-        if any(isinstance(x, ModuleType) for x in taken):
+        if any(isinstance(x, types.ModuleType) for x in taken):
             raise _MayChange
         return (module.__name__, *[self.key(x) for x in taken])
 
@@ -284,7 +276,7 @@ class _Names:
 
 
 @util.remembered(4096)
-def _names(code: CodeType) -> _Names | None:
+def _names(code: types.CodeType) -> _Names | None:
     """The names in code and in the code within it; None if it imports, or sets what is not its own."""
     loaded: dict[str, None] = {}
     attributes: dict[str, None] = {}
@@ -298,7 +290,7 @@ def _names(code: CodeType) -> _Names | None:
         elif instruction.opcode in dis.hasname:
             attributes[instruction.argval] = None
     for inner in code.co_consts:
-        if isinstance(inner, CodeType):
+        if isinstance(inner, types.CodeType):
             names = _names(inner)
             if names is None:
                 return None
@@ -322,11 +314,11 @@ _NUMPY_FUNCTION = type(np.sum)
 _TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
 _NUMBERS = frozenset([int, float, complex])
-_SINGLE = frozenset([EllipsisType, NotImplementedType])
+_SINGLE = frozenset([types.EllipsisType, types.NotImplementedType])
 _READERS: dict[type, Callable[[_Reader, Any], Hashable]] = {
     arrays.Array: _Reader.array,
     arrays.Scalar: lambda reader, x: (x.aval, x.host.tobytes(), reader.key(x.number)),
     partial: _Reader.partial,
-    FunctionType: _Reader.function,
-    BuiltinFunctionType: _Reader.builtin,
+    types.FunctionType: _Reader.function,
+    types.BuiltinFunctionType: _Reader.builtin,
 }

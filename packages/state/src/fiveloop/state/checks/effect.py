@@ -5,20 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, ClassVar
 
 from fiveloop.core import Value, arrays, prims
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
-from fiveloop.state.checks.record import (
-    CheckError,
-    Words,
-    empty_record,
-    error_in,
-    record_aval,
-    with_lane,
-    with_step,
-)
+from fiveloop.state.checks import record as records
 from fiveloop.state.handlers import HandledEffect
 
 MANY = 1024
@@ -35,19 +28,19 @@ class CheckEffect(HandledEffect):
     @classmethod
     def initial(cls, effects: Sequence[Any]) -> Value:
         """Nothing has failed."""
-        return empty_record(record_aval(max([e.width for e in effects], default=0)))
+        return records.empty_record(records.record_aval(max([e.width for e in effects], default=0)))
 
     @classmethod
     def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
         """Record the step, if this is the one in which something fails first."""
-        return _placing(ref, step, lambda record: with_step(record, i))
+        return _placing(ref, step, lambda record: records.with_step(record, i))
 
     @classmethod
     def in_lane(
         cls, ref: Value, lane: Value, around: int, step: Callable[[], list[Value]]
     ) -> list[Value]:
         """Record the lane, if this is the one in which something fails first."""
-        return _placing(ref, step, lambda record: with_lane(record, lane, around))
+        return _placing(ref, step, lambda record: records.with_lane(record, lane, around))
 
     @classmethod
     def at_return(cls, contents: Value) -> None:
@@ -79,7 +72,7 @@ class WarningEffect(CheckEffect):
     @classmethod
     def at_return(cls, contents: Value) -> None:
         """Log the message."""
-        error = error_in(_words(contents))
+        error = records.error_in(_words(contents))
         if error is not None:
             lazy.logging().getLogger("fiveloop").warning(str(error))
 
@@ -94,12 +87,13 @@ class DeferredChecks:
         """Keep a record."""
         self._records.append(record)
         if len(self._records) >= MANY:
-            self._records = [r for r in self._records if error_in(_words(r)) is not None][:1]
+            failed = (r for r in self._records if records.error_in(_words(r)) is not None)
+            self._records = list(islice(failed, 1))
 
-    def first(self) -> CheckError | None:
+    def first(self) -> records.CheckError | None:
         """The first failure since the last time, if there is one; this waits for the calls."""
-        records, self._records = self._records, []
-        errors = (error_in(_words(r)) for r in records)
+        held, self._records = self._records, []
+        errors = (records.error_in(_words(r)) for r in held)
         return next((e for e in errors if e is not None), None)
 
     def raise_if_any(self) -> None:
@@ -145,7 +139,7 @@ def deferred_checks() -> Iterator[DeferredChecks]:
     checks.raise_if_any()
 
 
-def _tell_with(error: BaseException, failed: CheckError | None) -> None:
+def _tell_with(error: BaseException, failed: records.CheckError | None) -> None:
     """Let an error that leaves the block tell of the check that had failed before it."""
     if failed is None:
         return
@@ -155,7 +149,7 @@ def _tell_with(error: BaseException, failed: CheckError | None) -> None:
     error.__context__ = failed
 
 
-def _words(record: Value) -> Words:
+def _words(record: Value) -> records.Words:
     """What a record holds; this waits for it."""
     assert isinstance(record, arrays.Concrete), "unreachable: programs return arrays"
     return record.numpy()
@@ -171,6 +165,6 @@ def report(record: Value) -> None:
     if _waiting.checks is not None:
         _waiting.checks.add(record)
         return
-    error = error_in(_words(record))
+    error = records.error_in(_words(record))
     if error is not None:
         raise error
