@@ -10,7 +10,6 @@ from fiveloop.core import ad, ir, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.rules import Body, define
 
 
 @dataclass(frozen=True)
@@ -377,12 +376,12 @@ def closed_call_lower(ctx: Any, operands: hlo.IRValues, p: ClosedCallParams) -> 
     return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))
 
 
-def closed_call_bodies(p: ClosedCallParams) -> list[Body]:
+def closed_call_bodies(p: ClosedCallParams) -> list[rules.Body]:
     """The one jaxpr, which runs once."""
-    return [Body(p.jaxpr, "called", plain=True)]
+    return [rules.Body(p.jaxpr, "called", plain=True)]
 
 
-define(
+rules.define(
     closed_call_p,
     abstract_eval=call_abstract_eval,
     lower=closed_call_lower,

@@ -12,6 +12,7 @@ import numpy as np
 
 from fiveloop.core import arrays, ir, prims
 from fiveloop.core.arrays import Value
+from fiveloop.core.primitives import special
 
 _WORD = 0xFFFFFFFF
 
@@ -29,7 +30,7 @@ def key(seed: arrays.ArrayLike) -> Value:
 def split(k: arrays.ArrayLike, num: int | ir.Shape = 2) -> Value:
     """New keys, `num` of them (or an array of them), independent of one another and of `k`."""
     shape = prims.canonical_shape("split", num, "num")
-    high, low = prims.threefry2x32(_halves("split", k), _counters(shape))
+    high, low = special.threefry2x32(_halves("split", k), _counters(shape))
     return _pair(high, low)
 
 
@@ -38,7 +39,7 @@ def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> Value:
     if isinstance(data, int):
         data = np.int32(data) if -(2**31) <= data < 2**31 else np.asarray(data)
     words = _words(_scalar_integer("fold_in", "data", data))
-    return _pair(*prims.threefry2x32(_halves("fold_in", k), words))
+    return _pair(*special.threefry2x32(_halves("fold_in", k), words))
 
 
 def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
@@ -46,7 +47,7 @@ def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) ->
     out = prims.canonical_dtype("random_bits", dtype)
     if out.kind != "u":
         prims.bad_type(f"random_bits: expected an unsigned integer dtype, got {out.name}")
-    high, low = prims.threefry2x32(
+    high, low = special.threefry2x32(
         _halves("random_bits", k), _counters(prims.canonical_shape("random_bits", shape))
     )
     if out.itemsize == 8:
@@ -59,19 +60,19 @@ def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) ->
 def _counters(shape: ir.Shape) -> tuple[Value, Value]:
     """The number of each element, as the upper and lower half of 64 bits."""
     count = ir.size_of(shape)
-    zero = arrays.Scalar(np.zeros((), prims.UINT32))
+    zero = arrays.Scalar(np.zeros((), special.UINT32))
     if count <= 2**32:
-        return zero, prims.reshape(prims.iota(prims.UINT32, (count,)), shape)
+        return zero, prims.reshape(prims.iota(special.UINT32, (count,)), shape)
     number = prims.reshape(prims.iota(np.uint64, (count,)), shape)
-    return prims.convert(prims.shift_right_logical(number, 32), prims.UINT32), prims.convert(
-        number, prims.UINT32
+    return prims.convert(prims.shift_right_logical(number, 32), special.UINT32), prims.convert(
+        number, special.UINT32
     )
 
 
 def as_key(fun: str, k: arrays.ArrayLike) -> Value:
     """An argument as a key; the error for anything else names the function."""
     value = prims.operand(fun, "key", k)
-    if value.shape != (2,) or value.dtype != prims.UINT32:
+    if value.shape != (2,) or value.dtype != special.UINT32:
         prims.bad_type(
             f"{fun}: expected a key, an array of two uint32 words, got {value.aval}; see `vmap` for many"
         )
@@ -102,8 +103,8 @@ def _scalar_integer(fun: str, name: str, x: arrays.ArrayLike) -> Value:
 def _words(x: Value) -> tuple[Value, Value]:
     """An integer as two words of uint32; one of at most 32 bits is the lower word."""
     if x.dtype.itemsize <= 4:
-        return arrays.Scalar(np.zeros((), prims.UINT32)), prims.convert(x, prims.UINT32)
-    low_high = prims.bitcast_convert(x, prims.UINT32)
+        return arrays.Scalar(np.zeros((), special.UINT32)), prims.convert(x, special.UINT32)
+    low_high = special.bitcast_convert(x, special.UINT32)
     return _entry(low_high, 1), _entry(low_high, 0)
 
 

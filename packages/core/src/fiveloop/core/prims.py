@@ -1,4 +1,4 @@
-"""The primitives and their functions, under the names that the rest of fiveloop uses."""
+"""The primitives and their functions, under the names that the rest of fiveloop uses; sines and their like: `special`."""
 
 from .primitives.broadcast import (
     BroadcastParams,
@@ -127,31 +127,6 @@ from .primitives.shape import (
     stack,
 )
 from .primitives.sort import argsort, sort, sort_together, top_k
-from .primitives.special import (
-    UINT32,
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitcast_convert,
-    cos,
-    cosh,
-    erf,
-    erf_inv,
-    erfc,
-    integer_pow,
-    integer_pow_p,
-    logaddexp,
-    logistic,
-    sin,
-    sinh,
-    tan,
-    tanh,
-    threefry2x32,
-)
 from .primitives.take import (
     PutParams,
     along,

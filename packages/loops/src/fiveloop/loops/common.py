@@ -11,7 +11,6 @@ import numpy as np
 
 from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, structure, trace, transforms
 from fiveloop.core.api import flatten
-from fiveloop.core.api.flatten import as_result, call_user, function_name
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import Ref, api, predicate
@@ -146,7 +145,7 @@ def body_name(fun: object) -> str:
     inner: Any = fun
     while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__ if hasattr(inner, "__wrapped__") else inner.func
-    return function_name(inner)
+    return flatten.function_name(inner)
 
 
 def as_type(x: Value, aval: ir.Aval) -> Value:
@@ -156,7 +155,7 @@ def as_type(x: Value, aval: ir.Aval) -> Value:
 
 def strong(x: Value) -> Value:
     """A result of a loop over Refs, whose contents are never weak; a number on the host becomes an array."""
-    return prims.convert(as_result(x), x.dtype)
+    return prims.convert(flatten.as_result(x), x.dtype)
 
 
 def with_results(jaxpr: ir.Jaxpr, avals: ir.Avals) -> ir.Jaxpr:
@@ -230,7 +229,7 @@ def wrong_type(expected: str, given: Any) -> TypeError:
 def condition(what: str, takes: str, fun: Callable[[Any], Any], x: Any) -> Value:
     """What a function of the user says of a value, which must be a bool scalar; it must not write to a Ref."""
     with trace.noting() as notes:
-        out = call_user(what, takes, fun, x)
+        out = flatten.call_user(what, takes, fun, x)
     for ref in notes.written_outside:
         raise _writes(what, fun, ref.aval, None)
     try:
@@ -254,7 +253,7 @@ def staged_condition(
     def run(*leaves: Value) -> list[Value]:
         return [condition(what, takes, fun, pytree.tree_unflatten(tree, leaves))]
 
-    staged = trace.stage(run, avals, function_name(fun), fun)
+    staged = trace.stage(run, avals, flatten.function_name(fun), fun)
     changed = ir.mutated_positions(staged.jaxpr.effects)
     if changed:
         ref = staged.jaxpr.invars[min(changed)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fiveloop.core import ArrayLike, Value, prims, trace
+from fiveloop.core.primitives import special
 from fiveloop.nn.composite import AxesParams, composite
 from fiveloop.numpy import elementwise, manipulation
 
@@ -76,11 +77,11 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Value:
     (value,) = prims.promote("gelu", x, inexact=True)
     if approximate:
         inner = prims.mul(
-            prims.add(value, prims.mul(prims.integer_pow(value, 3), 0.044715)),
+            prims.add(value, prims.mul(special.integer_pow(value, 3), 0.044715)),
             math.sqrt(2 / math.pi),
         )
-        return prims.mul(prims.mul(value, 0.5), prims.add(prims.tanh(inner), 1))
-    return prims.mul(prims.mul(value, 0.5), prims.erfc(prims.mul(value, -math.sqrt(0.5))))
+        return prims.mul(prims.mul(value, 0.5), prims.add(special.tanh(inner), 1))
+    return prims.mul(prims.mul(value, 0.5), special.erfc(prims.mul(value, -math.sqrt(0.5))))
 
 
 def sigmoid(x: ArrayLike) -> Value:
@@ -89,7 +90,7 @@ def sigmoid(x: ArrayLike) -> Value:
     >>> nn.sigmoid(0.0)
     Array(0.5, dtype=float32, weak_type=True)
     """
-    return prims.logistic(x)
+    return special.logistic(x)
 
 
 def silu(x: ArrayLike) -> Value:
@@ -99,7 +100,7 @@ def silu(x: ArrayLike) -> Value:
     Array([0.        , 0.73105858], dtype=float64)
     """
     (value,) = prims.promote("silu", x, inexact=True)
-    return prims.mul(value, prims.logistic(value))
+    return prims.mul(value, special.logistic(value))
 
 
 swish = silu
@@ -150,7 +151,7 @@ def mish(x: ArrayLike) -> Value:
     Array([0.        , 0.86509839], dtype=float64)
     """
     (value,) = prims.promote("mish", x, inexact=True)
-    return prims.mul(value, prims.tanh(softplus(value)))
+    return prims.mul(value, special.tanh(softplus(value)))
 
 
 def glu(x: ArrayLike, axis: int = -1) -> Value:
@@ -163,4 +164,4 @@ def glu(x: ArrayLike, axis: int = -1) -> Value:
     if value.shape[axis] % 2:
         prims.bad_value(f"glu: expected an even size along axis {axis}, got {value.aval}")
     first, second = manipulation.split(value, 2, axis)
-    return prims.mul(first, prims.logistic(second))
+    return prims.mul(first, special.logistic(second))

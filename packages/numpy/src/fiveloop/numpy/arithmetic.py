@@ -9,6 +9,7 @@ from fiveloop.core import ArrayLike, Value, arrays, prims
 from fiveloop.core.extend import fused
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
+from fiveloop.core.primitives import special
 
 
 @fused
@@ -241,7 +242,7 @@ def signbit(x: ArrayLike) -> Value:
     if arrays.dtype_kind(value.dtype) != "f":
         return prims.less(value, 0)
     bits = np.dtype(f"int{value.dtype.itemsize * 8}")
-    return prims.less(prims.bitcast_convert(value, bits), 0)
+    return prims.less(special.bitcast_convert(value, bits), 0)
 
 
 @fused

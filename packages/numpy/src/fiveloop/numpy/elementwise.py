@@ -10,6 +10,7 @@ from fiveloop.core import ArrayLike, Value, arrays, prims
 from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
+from fiveloop.core.primitives import special
 
 
 @fused
@@ -158,7 +159,7 @@ def sin(x: ArrayLike) -> Value:
     >>> fnp.sin(0.5)
     Array(0.47942555, dtype=float32, weak_type=True)
     """
-    return prims.sin(x)
+    return special.sin(x)
 
 
 @fused
@@ -170,7 +171,7 @@ def cos(x: ArrayLike) -> Value:
     >>> fnp.cos(0.0)
     Array(1., dtype=float32, weak_type=True)
     """
-    return prims.cos(x)
+    return special.cos(x)
 
 
 @fused
@@ -182,7 +183,7 @@ def tan(x: ArrayLike) -> Value:
     >>> fnp.tan(0.5)
     Array(0.5463025, dtype=float32, weak_type=True)
     """
-    return prims.tan(x)
+    return special.tan(x)
 
 
 @fused
@@ -194,7 +195,7 @@ def arcsin(x: ArrayLike) -> Value:
     >>> fnp.arcsin(0.5)
     Array(0.5235988, dtype=float32, weak_type=True)
     """
-    return prims.asin(x)
+    return special.asin(x)
 
 
 @fused
@@ -206,7 +207,7 @@ def arccos(x: ArrayLike) -> Value:
     >>> fnp.arccos(0.5)
     Array(1.0471976, dtype=float32, weak_type=True)
     """
-    return prims.acos(x)
+    return special.acos(x)
 
 
 @fused
@@ -218,7 +219,7 @@ def arctan(x: ArrayLike) -> Value:
     >>> fnp.arctan(1.0)
     Array(0.7853982, dtype=float32, weak_type=True)
     """
-    return prims.atan(x)
+    return special.atan(x)
 
 
 @fused
@@ -230,7 +231,7 @@ def arctan2(y: ArrayLike, x: ArrayLike) -> Value:
     >>> fnp.arctan2(1.0, -1.0)
     Array(2.3561945, dtype=float32, weak_type=True)
     """
-    return prims.atan2(y, x)
+    return special.atan2(y, x)
 
 
 @fused
@@ -242,7 +243,7 @@ def sinh(x: ArrayLike) -> Value:
     >>> fnp.sinh(1.0)
     Array(1.1752012, dtype=float32, weak_type=True)
     """
-    return prims.sinh(x)
+    return special.sinh(x)
 
 
 @fused
@@ -254,7 +255,7 @@ def cosh(x: ArrayLike) -> Value:
     >>> fnp.cosh(1.0)
     Array(1.5430806, dtype=float32, weak_type=True)
     """
-    return prims.cosh(x)
+    return special.cosh(x)
 
 
 @fused
@@ -266,7 +267,7 @@ def tanh(x: ArrayLike) -> Value:
     >>> fnp.tanh(0.5)
     Array(0.46211717, dtype=float32, weak_type=True)
     """
-    return prims.tanh(x)
+    return special.tanh(x)
 
 
 @fused
@@ -278,7 +279,7 @@ def arcsinh(x: ArrayLike) -> Value:
     >>> fnp.arcsinh(1.0)
     Array(0.88137364, dtype=float32, weak_type=True)
     """
-    return prims.asinh(x)
+    return special.asinh(x)
 
 
 @fused
@@ -290,7 +291,7 @@ def arccosh(x: ArrayLike) -> Value:
     >>> fnp.arccosh(2.0)
     Array(1.316958, dtype=float32, weak_type=True)
     """
-    return prims.acosh(x)
+    return special.acosh(x)
 
 
 @fused
@@ -302,7 +303,7 @@ def arctanh(x: ArrayLike) -> Value:
     >>> fnp.arctanh(0.5)
     Array(0.54930615, dtype=float32, weak_type=True)
     """
-    return prims.atanh(x)
+    return special.atanh(x)
 
 
 @fused
@@ -332,7 +333,7 @@ def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
     >>> fnp.logaddexp(0.0, 0.0)
     Array(0.6931472, dtype=float32, weak_type=True)
     """
-    return prims.logaddexp(x, y)
+    return special.logaddexp(x, y)
 
 
 @fused
@@ -370,7 +371,7 @@ def sinc(x: ArrayLike) -> Value:
     """
     value = prims.mul(_inexact("sinc", x), math.pi)
     safe = prims.select(prims.equal(value, 0), 1, value)
-    return prims.select(prims.equal(value, 0), 1, prims.div(prims.sin(safe), safe))
+    return prims.select(prims.equal(value, 0), 1, prims.div(special.sin(safe), safe))
 
 
 @fused
@@ -478,7 +479,7 @@ def angle(x: ArrayLike) -> Value:
     Array(1.5707964, dtype=float32, weak_type=True)
     """
     (value,) = prims.promote("angle", x, inexact=True)
-    return prims.atan2(imag(value), real(value))
+    return special.atan2(imag(value), real(value))
 
 
 @fused

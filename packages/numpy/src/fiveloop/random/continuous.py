@@ -9,6 +9,7 @@ import numpy as np
 
 from fiveloop.core import ArrayLike, Value, arrays, ir, keys, prims
 from fiveloop.core.api.jit import jit
+from fiveloop.core.primitives import special
 
 DType = np.dtype[Any]
 _STATIC = ("shape", "dtype")
@@ -143,13 +144,13 @@ def _standard_normal(k: Value, shape: ir.Shape, dtype: DType) -> Value:
     one = np.ones((), wide)
     low = prims.convert(float(np.nextafter(-one, one)), wide)
     u = _between(k, low, prims.convert(1.0, wide), shape, wide)
-    return prims.convert(prims.mul(prims.erf_inv(u), math.sqrt(2.0)), dtype)
+    return prims.convert(prims.mul(special.erf_inv(u), math.sqrt(2.0)), dtype)
 
 
 def _truncated_normal(k: Value, low: Value, high: Value, shape: ir.Shape, dtype: DType) -> Value:
     root = math.sqrt(2.0)
-    at_low, at_high = (prims.erf(prims.div(b, root)) for b in (low, high))
-    out = prims.mul(prims.erf_inv(_between(k, at_low, at_high, shape, dtype)), root)
+    at_low, at_high = (special.erf(prims.div(b, root)) for b in (low, high))
+    out = prims.mul(special.erf_inv(_between(k, at_low, at_high, shape, dtype)), root)
     low, high = prims.broadcast_to(low, shape), prims.broadcast_to(high, shape)
     # In the tails the error function rounds to 1, and its inverse to infinity.
     return prims.maximum(low, prims.minimum(out, high))

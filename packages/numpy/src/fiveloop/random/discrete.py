@@ -9,6 +9,7 @@ import numpy as np
 from fiveloop.core import ArrayLike, Value, ir, keys, prims
 from fiveloop.core.api.jit import jit
 from fiveloop.core.operators import operators as op
+from fiveloop.core.primitives import special
 from fiveloop.numpy.indexing import searchsorted, take
 from fiveloop.random.continuous import gumbel_draw, unit_interval
 
@@ -57,13 +58,13 @@ def _check_range(low: int, high: int, dtype: DType) -> None:
 
 
 def _integers(k: Value, low: Value, high: Value, shape: ir.Shape, dtype: DType) -> Value:
-    first, last = (x if x.dtype == U64 else prims.bitcast_convert(x, U64) for x in (low, high))
+    first, last = (x if x.dtype == U64 else special.bitcast_convert(x, U64) for x in (low, high))
     span = prims.broadcast_to(prims.sub(last, first), shape)
     raw = keys.random_bits(k, shape, U64)
     # A span of 2**64 does not fit: it is zero, and every number of 64 bits will do.
     offset = prims.select(prims.equal(span, 0), raw, _upper_product(raw, span))
     out = prims.add(offset, prims.broadcast_to(first, shape))
-    return prims.convert(out if dtype == U64 else prims.bitcast_convert(out, I64), dtype)
+    return prims.convert(out if dtype == U64 else special.bitcast_convert(out, I64), dtype)
 
 
 def _upper_product(x: Value, y: Value) -> Value:

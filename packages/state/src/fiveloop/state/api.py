@@ -14,7 +14,6 @@ from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
-from fiveloop.core.index.access import base_of
 from fiveloop.core.ir.indexer import Indexer
 from fiveloop.state import primitives, views
 from fiveloop.state.errors import frozen, not_frozen
@@ -181,7 +180,7 @@ def set(ref: Any, index: Any, x: arrays.ArrayLike) -> None:
     """
     chosen = _chosen("set", ref, index)
     if chosen is not None and (not chosen.is_known or chosen.fits(x)):
-        base = base_of(ref)
+        base = access.base_of(ref)
         with base.turn if _is_now(base) else nullcontext():  # reading and writing are one
             if _is_now(base):
                 base.turn.claim()
@@ -351,9 +350,9 @@ def get_item(ref: Any, index: Any) -> Value:
         return now
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
-        return views.MaskedRead(chosen, _note_of(base_of(ref), ref, index, chosen))
+        return views.MaskedRead(chosen, _note_of(access.base_of(ref), ref, index, chosen))
     out = get(ref, index)
-    out._note = _note_of(base_of(ref), ref, index, chosen)
+    out._note = _note_of(access.base_of(ref), ref, index, chosen)
     return out
 
 
@@ -420,7 +419,7 @@ def _combine(what: str, ref: Any, index: Any, x: Any, monoid: prims.Monoid) -> N
 
 def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> None:
     """Write a value at an index, or combine it with what is there by a monoid."""
-    base = base_of(ref)
+    base = access.base_of(ref)
     if _is_now(base):
         _write_now(base, ref, index, x, monoid)
         return
@@ -462,7 +461,7 @@ def _check_ref(what: str, ref: Any) -> Value:
             f"{what}: expected a Ref, got {ref!r} of type {type(ref).__name__}; make one with new_ref"
             f"{at_source(trace.current_source())}"
         )
-    base = base_of(ref)
+    base = access.base_of(ref)
     if isinstance(base._note, FrozenNote):
         raise frozen(base.aval, base._note.where)
     return base

@@ -18,9 +18,7 @@ from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, rules, t
 from fiveloop.core import keys as core_keys
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
-from fiveloop.core.keys import as_key, fold_in, split
 from fiveloop.state import api, discharge, predicate, primitives, refs
-from fiveloop.state.refs import AbstractRef
 
 KEY = ir.ShapedArray((2,), np.uint32)
 STATE = ir.ShapedArray((3,), np.uint32)
@@ -41,9 +39,9 @@ next_key_p: ir.Primitive[ir.NoParams] = ir.Primitive("next_key")
 def next_key_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
     """A key; the Ref is counted up."""
     ref, *condition = avals
-    if ref is not AbstractRef(STATE) or condition not in ([], [predicate.PREDICATE]):
+    if ref is not refs.AbstractRef(STATE) or condition not in ([], [predicate.PREDICATE]):
         raise TypeError(
-            f"next_key: expected a Ref of type {AbstractRef(STATE)} and perhaps "
+            f"next_key: expected a Ref of type {refs.AbstractRef(STATE)} and perhaps "
             f"{predicate.PREDICATE}, got {list(avals)}"
         )
     return [KEY], frozenset([KeyEffect(0)])
@@ -64,7 +62,7 @@ def next_key_batch(
         anywhere = [
             c if d is None else c.any() for c, d in zip(condition, condition_dim, strict=True)
         ]
-        return [split(trace.bind1(next_key_p, ref, *anywhere), size)], [0]
+        return [core_keys.split(trace.bind1(next_key_p, ref, *anywhere), size)], [0]
     whole = primitives.IndexParams(indexer.whole_indexer(ref.shape))
     before = trace.bind1(primitives.get_p, ref, params=whole)
     (keys, after), (key_dim, after_dim) = transforms.batch_flat(
@@ -84,7 +82,10 @@ def _advanced(state: Value, *condition: Value) -> list[Value]:
     """The next key of a state, and the state after it."""
     key, count = state[:2], state[2]
     after = prims.concatenate([key, (count + np.uint32(1)).reshape(1)], 0)
-    return [fold_in(key, count), *([prims.select(c, after, state) for c in condition] or [after])]
+    return [
+        core_keys.fold_in(key, count),
+        *([prims.select(c, after, state) for c in condition] or [after]),
+    ]
 
 
 def next_key_discharge(
@@ -137,7 +138,7 @@ class KeyStream:
 
     def __init__(self, seed: arrays.ArrayLike) -> None:
         given = arrays.as_value(seed, "KeyStream: seed")
-        key = as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
+        key = core_keys.as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
         counted = arrays.as_value(np.zeros(1, np.uint32))
         self.state = api.new_ref(prims.concatenate([key, counted], 0))
 

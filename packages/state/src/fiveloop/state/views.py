@@ -12,7 +12,6 @@ from fiveloop.core import Value, ad, arrays, errors, ir, prims, trace
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access, compose
 from fiveloop.core.index import parse as index_parse
-from fiveloop.core.index.access import View
 from fiveloop.core.index.layout import Layout, before_layouts, reshaped, transposed
 from fiveloop.core.ir import indexer
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
@@ -64,7 +63,7 @@ class Masked:
 
     def held(self) -> Value:
         """What the part holds, where it is written."""
-        if not isinstance(self.part, View):
+        if not isinstance(self.part, access.View):
             return self.part[...]
         base, place, layouts = through(self.part, ..., drops=True)
         return laid(base[index_parse.Normal(place.indexer.dropping(), place.operands)], layouts)

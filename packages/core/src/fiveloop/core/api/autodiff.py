@@ -10,7 +10,6 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import flat_function, flatten, staging
-from fiveloop.core.api.flatten import check_mutable
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import access
@@ -484,7 +483,7 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     flatten.check_callable("vjp", fun)
     name = flatten.argument_naming("vjp", fun)
     values, tree = flatten.flatten_values((primals, {}), name)
-    check_mutable((primals, {}), values, name)
+    flatten.check_mutable((primals, {}), values, name)
     flat, values = flat_function.lending(fun, tree, values, has_aux)
     outs, linear = linearized(flat, values, fun)
     flat.check_arrays(outs)

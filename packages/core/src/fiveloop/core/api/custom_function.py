@@ -14,7 +14,6 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten
-from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.custom_rule import closure, primitive
@@ -265,7 +264,7 @@ class Call:
         """The call, and the leaves of the arguments that are not static."""
         chosen = arguments.Chosen(tuple(nums))
         others = chosen.others(tuple(args), {})
-        values, tree = flatten_arguments(others, chosen.naming(what, fun, len(args)))
+        values, tree = flatten.flatten_arguments(others, chosen.naming(what, fun, len(args)))
         flat = flat_function.FlatFunction(chosen.of_others(fun, args, {}), tree, user_fun=fun)
         return cls(fun, flatten.function_name(fun), chosen.of(args, {})[0], tree, flat), values
 
@@ -379,7 +378,9 @@ def run_custom(
     invars = [*staged.jaxpr.invars[:n], *[ir.Var(x.aval) for x in extra], *staged.jaxpr.invars[n:]]
     jaxpr = staged.jaxpr.replace(invars=invars)
     operands = [*closed, *extra]
-    refuse_closed_over(flatten.argument_naming(owner.what, call.fun), operands, values, call.tree)
+    flatten.refuse_closed_over(
+        flatten.argument_naming(owner.what, call.fun), operands, values, call.tree
+    )
     rule = make_rule(closure.Closure((*held, *extra)), None)
     params = primitive.CustomRuleParams(
         rule, jaxpr, name=call.name, num_closed=len(operands), axes=scope.axes, scope=scope

@@ -7,7 +7,6 @@ from typing import Any
 
 from fiveloop.core import ad, arrays, ir, pytree, rules
 from fiveloop.core.api import flatten
-from fiveloop.core.api.flatten import giving, holding, is_given, stand_in
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.index import access
@@ -59,7 +58,7 @@ class FlatFunction:
 
     def __call__(self, *leaves: Value) -> list[Value]:
         pairs = enumerate(zip(leaves, self.lenders, strict=True)) if self.lenders else ()
-        lent = {k: stand_in(x, ref.aval) for k, (x, ref) in pairs if ref is not None}
+        lent = {k: flatten.stand_in(x, ref.aval) for k, (x, ref) in pairs if ref is not None}
         if lent:
             leaves = tuple([lent[k].value if k in lent else x for k, x in enumerate(leaves)])
         outs = self._run(leaves)
@@ -77,7 +76,7 @@ class FlatFunction:
         args, kwargs = pytree.tree_unflatten(self.in_tree, leaves)
         mutable = [x for x in leaves if x.aval.accumulates]
         if mutable:
-            with giving(mutable):
+            with flatten.giving(mutable):
                 out = self.fun(*args, **kwargs)
         else:
             out = self.fun(*args, **kwargs)
@@ -94,7 +93,7 @@ class FlatFunction:
         assert self.out_tree is not None, "unreachable: the function has run"
         if self.makes_refs:
             pairs = zip(leaves, self.made, strict=True)
-            leaves = [x if aval is None else holding(x, aval) for x, aval in pairs]
+            leaves = [x if aval is None else flatten.holding(x, aval) for x, aval in pairs]
         return pytree.tree_unflatten(self.out_tree, [flatten.as_result(x) for x in leaves])
 
     def unflatten_aux(self, leaves: Sequence[Any]) -> Any:
@@ -141,7 +140,7 @@ class FlatFunction:
             x._note = x._note.handed_on(x)
         if isinstance(x, access.View):
             raise self.returned(k, x, IS_PART)
-        if is_given(x):
+        if flatten.is_given(x):
             raise self.returned(k, x, IS_GIVEN)
         if any(x is y for y in outs[:k]):
             raise self.returned(k, x, "is returned twice; return it once")

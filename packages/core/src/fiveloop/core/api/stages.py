@@ -10,7 +10,6 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from fiveloop.core import ad, arrays, errors, ir, pytree, trace
 from fiveloop.core.api import flat_function, flatten
-from fiveloop.core.api.flatten import ShapeDtype, flatten_arguments
 from fiveloop.core.backend import call as backend_call
 from fiveloop.core.backend import client
 from fiveloop.core.backend.native import Option
@@ -95,7 +94,9 @@ class _Stage(Generic[R]):
     @property
     def out_info(self) -> Any:
         """The shapes and dtypes of the result."""
-        return self.out_tree.unflatten([ShapeDtype(a.shape, a.dtype) for a in self.out_avals])
+        return self.out_tree.unflatten(
+            [flatten.ShapeDtype(a.shape, a.dtype) for a in self.out_avals]
+        )
 
 
 XlaOptions: TypeAlias = Mapping[str, Option]
@@ -170,7 +171,7 @@ class CompiledCall(_Stage[R]):
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, backend_call.Fast | None]:
         entry, donated = self._entry, self._entry.build.donated
         naming = lambda path: f"compiled call: argument{pytree.keystr(path)}"
-        values, tree = flatten_arguments((args, kwargs), naming)
+        values, tree = flatten.flatten_arguments((args, kwargs), naming)
         self._check(tree, values)
         operands = [*entry.staged.captured, *values]
         arrays.part_from(x for x, d in zip(operands, donated, strict=False) if d)

@@ -17,7 +17,6 @@ import numpy as np
 
 from fiveloop.core import ir, rules
 from fiveloop.core.backend import hlo, host_calls
-from fiveloop.core.backend.hlo import IRValues
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.fingerprint import form_of
 
@@ -186,7 +185,7 @@ class LowerContext:
         # the counter as the last order of what was inlined last gave it, if late reads are guarded
         self.last_mark: IRValue | None = None
 
-    def order(self, operands: IRValues, light: int) -> list[IRValue]:
+    def order(self, operands: hlo.IRValues, light: int) -> list[IRValue]:
         """Give the values back such that all but the last, `light` ones are computed before what uses them."""
         module, fixed = self._module, [x.name in self._fixed for x in operands]
         module.uses_order = True
@@ -219,7 +218,7 @@ class LowerContext:
     def host_call(
         self,
         fun: host_calls.HostFunction,
-        operands: IRValues,
+        operands: hlo.IRValues,
         *,
         has_side_effect: bool,
         avals: ir.Avals | None = None,
@@ -239,7 +238,7 @@ class LowerContext:
             has_side_effect=has_side_effect,
         )
 
-    def inline(self, jaxpr: ir.Jaxpr, args: IRValues) -> list[IRValue]:
+    def inline(self, jaxpr: ir.Jaxpr, args: hlo.IRValues) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
@@ -247,7 +246,7 @@ class LowerContext:
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
 
-    def inline_apart(self, jaxpr: ir.Jaxpr, args: IRValues) -> list[IRValue]:
+    def inline_apart(self, jaxpr: ir.Jaxpr, args: hlo.IRValues) -> list[IRValue]:
         """Write a jaxpr's operations here, such that the compiler merges none of them with the same outside.
 
         A barrier keeps them apart, or a branch where the compiler drops barriers before it merges. Another one has the
@@ -298,13 +297,13 @@ class LowerContext:
             written.update(x.name for x in results)
         return results
 
-    def as_stored(self, xs: IRValues) -> list[IRValue]:
+    def as_stored(self, xs: hlo.IRValues) -> list[IRValue]:
         """What a step of a loop hands to the next one in its turn, rounded as what a turn hands on."""
         outs, written = hlo.as_stored(self.b, xs), self._module.written
         written.update(y.name for x, y in zip(xs, outs, strict=True) if x.name in written)
         return outs
 
-    def call(self, jaxpr: ir.Jaxpr, name: str, args: IRValues) -> list[IRValue]:
+    def call(self, jaxpr: ir.Jaxpr, name: str, args: hlo.IRValues) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
         key = (name, jaxpr.remember("body", lambda: _body_key(jaxpr)))
         if key not in self._module.functions:
@@ -352,7 +351,7 @@ def _body_key(jaxpr: ir.Jaxpr) -> Hashable:
     return jaxpr if form is None or form.has_labels else form.key
 
 
-def _const_env(consts: Sequence[ir.Constant], args: IRValues) -> dict[int, IRValue]:
+def _const_env(consts: Sequence[ir.Constant], args: hlo.IRValues) -> dict[int, IRValue]:
     return {id(c): arg for c, arg in zip(consts, args, strict=False)}
 
 

@@ -16,6 +16,7 @@ from fiveloop.core import arrays, ir, prims, rules
 from fiveloop.core.arrays import Value
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
+from fiveloop.core.primitives import special
 from fiveloop.core.trace.fused import Numbers, fused
 from fiveloop.core.trace.tracer import is_concrete
 
@@ -39,7 +40,7 @@ def view(x: arrays.ArrayLike, dtype: Any) -> Value:
     value, target = prims.operand("view", "x", x), prims.canonical_dtype("view", dtype)
     old, new = value.dtype.itemsize, target.itemsize
     if old == new:
-        return prims.bitcast_convert(value, target)
+        return special.bitcast_convert(value, target)
     if not value.ndim or value.shape[-1] * old % new:
         prims.bad_value(
             f"view: expected a last axis whose bytes are a multiple of {new}, those of {target.name}, got {value.aval}"
@@ -47,8 +48,8 @@ def view(x: arrays.ArrayLike, dtype: Any) -> Value:
     lead, size = value.shape[:-1], value.shape[-1]
     if old < new:
         value = prims.reshape(value, (*lead, size * old // new, new // old))
-        return prims.bitcast_convert(value, target)
-    return prims.reshape(prims.bitcast_convert(value, target), (*lead, size * (old // new)))
+        return special.bitcast_convert(value, target)
+    return prims.reshape(special.bitcast_convert(value, target), (*lead, size * (old // new)))
 
 
 def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> Value:

@@ -13,6 +13,7 @@ from fiveloop.core import arrays, ir, prims, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import ops as index_ops
 from fiveloop.core.operators import complex_order
+from fiveloop.core.primitives import special
 
 GUARDED = """
     __divmod__ __rdivmod__ __iadd__ __getitem__ __contains__ __len__ __iter__ __hash__
@@ -152,7 +153,7 @@ def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
             prims.bad_value(
                 f"power: integers have no negative integer powers, got {base.aval} ** {y}"
             )
-        return prims.integer_pow(prims.counted(base), y)
+        return special.integer_pow(prims.counted(base), y)
     return prims.pow(*numbers("power", x, y))
 
 

@@ -12,6 +12,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
+from fiveloop.core.primitives import special
 
 Function = Callable[..., Any]
 
@@ -131,7 +132,7 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.floor: prims.floor,
     np.ceil: prims.ceil,
     np.rint: me.round,
-    np.arctan2: prims.atan2,
+    np.arctan2: special.atan2,
     np.exp: prims.exp,
     np.expm1: prims.expm1,
     np.log: prims.log,
@@ -139,18 +140,18 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.sqrt: prims.sqrt,
     np.cbrt: prims.cbrt,
     np.reciprocal: prims.reciprocal,
-    np.sin: prims.sin,
-    np.cos: prims.cos,
-    np.tan: prims.tan,
-    np.arcsin: prims.asin,
-    np.arccos: prims.acos,
-    np.arctan: prims.atan,
-    np.sinh: prims.sinh,
-    np.cosh: prims.cosh,
-    np.tanh: prims.tanh,
-    np.arcsinh: prims.asinh,
-    np.arccosh: prims.acosh,
-    np.arctanh: prims.atanh,
+    np.sin: special.sin,
+    np.cos: special.cos,
+    np.tan: special.tan,
+    np.arcsin: special.asin,
+    np.arccos: special.acos,
+    np.arctan: special.atan,
+    np.sinh: special.sinh,
+    np.cosh: special.cosh,
+    np.tanh: special.tanh,
+    np.arcsinh: special.asinh,
+    np.arccosh: special.acosh,
+    np.arctanh: special.atanh,
 }
 """NumPy's functions by the operation of core of the same meaning."""
 

@@ -12,7 +12,6 @@ from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import replace
 from fiveloop.core.transforms import eval, jvp, partial_eval, policies
-from fiveloop.core.transforms.eval import bind_eqn, eval_jaxpr
 
 
 def is_linear(x: ad.Operand) -> bool:
@@ -66,7 +65,7 @@ class _Backward:
         forward = [eqn for eqn in self.jaxpr.eqns if not self._is_linear(eqn)]
         backward = [eqn for eqn in reversed(self.jaxpr.eqns) if self._is_linear(eqn)]
         with trace.keep_source() as set_source:
-            self.values.run(forward, bind_eqn, set_source)
+            self.values.run(forward, eval.bind_eqn, set_source)
             for atom, ct in zip(self.jaxpr.outvars, cts, strict=True):
                 self._add(atom, ct)
             for eqn in backward:
@@ -180,8 +179,9 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
 
         def run(*args: Value) -> list[Value]:
             known = [x for x, lin in zip(args, linear, strict=True) if not lin]
-            return eval_jaxpr(
-                cut.staged, [*eval_jaxpr(cut.known, known), *util.select_by(cut.staged_in, args)]
+            return eval.eval_jaxpr(
+                cut.staged,
+                [*eval.eval_jaxpr(cut.known, known), *util.select_by(cut.staged_in, args)],
             )
 
         return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)

@@ -10,7 +10,6 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, arrays, ir, prims, pytree, structure, trace, transforms
 from fiveloop.core.api import flat_function, flatten
-from fiveloop.core.api.flatten import flatten_arguments
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
@@ -190,7 +189,7 @@ def _traced_choice(
     what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
 ) -> T:
     named = list(zip(_names(what, len(funs)), funs, strict=True))
-    leaves, tree = flatten_arguments(
+    leaves, tree = flatten.flatten_arguments(
         operands, lambda path: f"{what}: operands{pytree.keystr(path)}"
     )
     args = [x for x in leaves if not isinstance(x, Ref)]

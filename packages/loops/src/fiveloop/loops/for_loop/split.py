@@ -28,15 +28,7 @@ from fiveloop.loops.analysis.slots import (
 )
 from fiveloop.loops.for_loop import slots
 from fiveloop.loops.for_loop.residuals import Passed
-from fiveloop.loops.primitives.for_loop import (
-    INDEX,
-    ForParams,
-    first_step,
-    for_p,
-    is_state,
-    stateful,
-    step_number,
-)
+from fiveloop.loops.primitives import for_loop
 from fiveloop.loops.record import KNOWN, LINEAR, Record, Saved, shown_type
 from fiveloop.state import AbstractRef
 
@@ -78,7 +70,7 @@ def _planned(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> _Loop:
     """The loop under the plan; one that ends early by its steps alone, if when it does is known."""
-    p = stateful(eqn.params)
+    p = for_loop.stateful(eqn.params)
     ends = early_end.without_end(p.body)
     if ends is not None:
         step, flag = ends
@@ -93,7 +85,7 @@ def _cheapest(
     unknown: Sequence[bool],
     inst: Sequence[bool],
     eqn: ir.Eqn,
-    p: ForParams,
+    p: for_loop.ForParams,
     flag: int | None = None,
 ) -> _Loop:
     """The loop under the plan, or saved plainly if that keeps less."""
@@ -121,7 +113,7 @@ class _Loop:
     def __init__(
         self,
         eqn: ir.Eqn,
-        p: ForParams,
+        p: for_loop.ForParams,
         plan: transforms.SavingPlan,
         inst: Sequence[bool],
         flag: int | None = None,
@@ -131,7 +123,7 @@ class _Loop:
         self.eqn = eqn
         self.p = p
         self.plan = plan
-        self.states = is_state(p, [a.aval for a in eqn.invars])
+        self.states = for_loop.is_state(p, [a.aval for a in eqn.invars])
         self.found = Found({}, {}) if "passthrough" in p.off else find_held(p)
         mutated = ir.mutated_positions(p.body.effects)
         self.inst = [
@@ -315,7 +307,7 @@ class _Loop:
             for ref, x in zip(refs[: len(stacked)], outs, strict=True):
                 ref[i] = x
             for ref in refs[len(stacked) :]:
-                ref[...] = 1 + step_number(self.p, i, i)
+                ref[...] = 1 + for_loop.step_number(self.p, i, i)
             return []
 
         none = [] if self.flag is None else [ir.Literal(arrays.Scalar(np.asarray(0, np.int32)))]
@@ -341,7 +333,7 @@ class _Loop:
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
             *empties,
-            rules.new_eqn(for_p, operands, params, [*outs, *results], self.eqn.source),
+            rules.new_eqn(for_loop.for_p, operands, params, [*outs, *results], self.eqn.source),
         ], stacks
 
     def _known_record(self, core: Jaxpr, residuals: _Residuals) -> Record:
@@ -389,7 +381,7 @@ class _Loop:
 
         def run(i: Value, *args: Value) -> list[Value]:
             counts, fixed, given, consts, slots, states, refs = util.split_list(args, sizes)
-            start = first_step(self.p, counts[0] if counts else i)
+            start = for_loop.first_step(self.p, counts[0] if counts else i)
             kept = dict(zip(residuals.stacked, slots, strict=True))
             saved = {v: ref[i] for v, ref in kept.items()}
             saved.update(zip(residuals.invariant, fixed, strict=True))
@@ -406,7 +398,7 @@ class _Loop:
         names += [*["residual"] * len(stacks), *held, *hints[num_consts:]]
         value_avals = [a.aval.strong() for a in [*count, *invariant, *constants]]
         refs = [AbstractRef(a.aval.strong()) for a in [*stacks, *arrays]]
-        avals = [INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
+        avals = [for_loop.INDEX, *value_avals, *binders[:num_consts], *refs, *binders[num_consts:]]
         body = trace.stage_closed(run, avals, self.p.body.name, ["", *names])
         atoms = util.select_by(taken, self.eqn.invars)
         before = [*count, *invariant, *constants, *atoms[:num_consts]]
@@ -424,7 +416,7 @@ class _Loop:
             counted=self.p.counted or which,
             record=record,
         )
-        return rules.new_eqn(for_p, operands, params, outs, self.eqn.source)
+        return rules.new_eqn(for_loop.for_p, operands, params, outs, self.eqn.source)
 
     def _stack_aval(self, aval: ir.Aval) -> ir.Aval:
         return aval.strong().batched(self.p.nsteps)
@@ -454,9 +446,9 @@ class Snapshots:
 
 def with_snapshots(eqn: ir.Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> Snapshots | None:
     """The loop on the contents of those known Refs that it only reads and that may change later; None without any."""
-    p = stateful(eqn.params)
+    p = for_loop.stateful(eqn.params)
     avals = [a.aval for a in eqn.invars]
-    states, mutated = is_state(p, avals), ir.mutated_positions(p.body.effects)
+    states, mutated = for_loop.is_state(p, avals), ir.mutated_positions(p.body.effects)
     reads: dict[int, ir.Eqn] = {}
     for k, atom in enumerate(eqn.invars):
         is_outer = k >= p.first_ref and not states[k]
@@ -468,5 +460,5 @@ def with_snapshots(eqn: ir.Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -
     results = iter(eqn.outvars)
     numbers = [k for k in range(len(states)) if states[k] or k in reads]
     outvars = [ir.Var(invars[k].aval) if k in reads else next(results) for k in numbers]
-    loop = rules.new_eqn(for_p, invars, p, outvars, eqn.source)
+    loop = rules.new_eqn(for_loop.for_p, invars, p, outvars, eqn.source)
     return Snapshots(list(reads.values()), loop, [k not in reads for k in numbers])

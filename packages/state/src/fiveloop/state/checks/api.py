@@ -10,7 +10,6 @@ import numpy as np
 
 from fiveloop.core import ArrayLike, Jaxpr, Value, arrays, pytree, trace
 from fiveloop.core.api import flat_function, flatten, staging
-from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.errors import at_source
 from fiveloop.state import handlers, primitives
@@ -185,10 +184,10 @@ def _traced(
 ) -> tuple[Jaxpr, list[Value], flat_function.FlatFunction]:
     """A function's jaxpr with checks in it, its operands, and how its results are put together."""
     naming = flatten.argument_naming(what, fun)
-    values, tree = flatten_arguments((args, kwargs), naming)
+    values, tree = flatten.flatten_arguments((args, kwargs), naming)
     with insert.INSERTED.to(kinds - {insert.USER}):
         staged, flat = staging.stage_call(fun, values, tree)
-    refuse_closed_over(naming, staged.captured, values, tree)
+    flatten.refuse_closed_over(naming, staged.captured, values, tree)
     return (
         insert.insert_checks(staged.jaxpr, kinds - {insert.USER}),
         [*staged.captured, *values],

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
 from fiveloop.core.ir.indexer import Indexer, Span
+from fiveloop.core.primitives import special
 from fiveloop.core.rules import RuleTable, by_element_rules
 from fiveloop.state import primitives
 from fiveloop.state.checks.primitive import CheckParams, check_p
@@ -170,7 +171,7 @@ def _check_integer_power(eqn: ir.Eqn, operands: ad.Values) -> None:
 for _dividing in (prims.div, prims.rem, prims.rsqrt):
     division_check_rules.define(_dividing.prim, _check_divisor)
 division_check_rules.define(prims.pow.prim, _check_power)
-division_check_rules.define(prims.integer_pow_p, _check_integer_power)
+division_check_rules.define(special.integer_pow_p, _check_integer_power)
 
 
 # nans

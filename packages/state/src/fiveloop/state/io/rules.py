@@ -18,10 +18,9 @@ from fiveloop.core.ir import indexer
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import primitive
 from fiveloop.state.io.host import HostArray
-from fiveloop.state.io.primitive import CallbackParams
 
 
-def make_calls(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
+def make_calls(p: primitive.CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
     """The results of an equation on NumPy arrays; a token comes out as it went in."""
     token, rest = util.split_list(operands, [int(p.has_token)])
     if not p.batches and not p.conditional:
@@ -31,7 +30,7 @@ def make_calls(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArr
 
 
 def _called(
-    p: CallbackParams, arrays: Sequence[HostArray], lead: tuple[int, ...] = ()
+    p: primitive.CallbackParams, arrays: Sequence[HostArray], lead: tuple[int, ...] = ()
 ) -> list[HostArray]:
     """One call; it is made once also where a mode runs the program again."""
     if p.kind == "pure":
@@ -40,7 +39,7 @@ def _called(
     return trace.made_once((results.what, results.source), arrays, lambda: p.call(arrays, lead))
 
 
-def _one_a_lane(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
+def _one_a_lane(p: primitive.CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
     outs = _zeros(p)
     for lane in np.ndindex(*p.lead):
         mine = [x[_place(p, k, lane)] for k, x in enumerate(operands)]
@@ -51,12 +50,12 @@ def _one_a_lane(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostAr
     return outs
 
 
-def _place(p: CallbackParams, k: int, lane: Sequence[int]) -> tuple[int, ...]:
+def _place(p: primitive.CallbackParams, k: int, lane: Sequence[int]) -> tuple[int, ...]:
     """Where an operand has what belongs to a lane."""
     return tuple(i for i, b in zip(lane, reversed(p.batches), strict=True) if b.batched[k])
 
 
-def _one_stacked(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
+def _one_stacked(p: primitive.CallbackParams, operands: Sequence[HostArray]) -> list[HostArray]:
     """One call on the lanes whose condition holds, if there are any; with a condition they are in one axis."""
     full = [_in_all_lanes(p, k, x) for k, x in enumerate(operands)]
     if not p.conditional:
@@ -70,14 +69,14 @@ def _one_stacked(p: CallbackParams, operands: Sequence[HostArray]) -> list[HostA
     return outs
 
 
-def _in_all_lanes(p: CallbackParams, k: int, x: HostArray) -> HostArray:
+def _in_all_lanes(p: primitive.CallbackParams, k: int, x: HostArray) -> HostArray:
     """An operand with the axes of all batches, those that it does not have repeated."""
     has = [b.batched[k] for b in reversed(p.batches)]
     index = tuple(slice(None) if h else None for h in has)
     return np.broadcast_to(x[index], (*p.lead, *x.shape[sum(has) :]))
 
 
-def _zeros(p: CallbackParams) -> list[HostArray]:
+def _zeros(p: primitive.CallbackParams) -> list[HostArray]:
     return [np.zeros((*p.lead, *a.shape), a.dtype) for a in p.avals]
 
 

@@ -7,7 +7,6 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir import indexer
 from fiveloop.state import discharge, refs
 from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p
-from fiveloop.state.refs import AbstractRef
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,11 @@ def new_ref_abstract_eval(avals: ir.Avals, p: NewRefParams) -> ir.Typing:
     """A Ref of the operand's type."""
     prims.check_count("new_ref", avals, 1)
     (x,) = avals
-    if isinstance(x, AbstractRef):
+    if isinstance(x, refs.AbstractRef):
         raise TypeError(
             f"new_ref: expected an array, got {x}; to copy a Ref, read it: new_ref(ref[...])"
         )
-    return [AbstractRef(x, p.differentiable)], ir.NO_EFFECTS
+    return [refs.AbstractRef(x, p.differentiable)], ir.NO_EFFECTS
 
 
 def new_ref_impl(values: ad.Values, p: NewRefParams) -> list[Value]:
@@ -78,7 +77,7 @@ def freeze_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
     """The type of what the Ref holds; the Ref is read."""
     prims.check_count("freeze", avals, 1)
     (ref,) = avals
-    if not isinstance(ref, AbstractRef):
+    if not isinstance(ref, refs.AbstractRef):
         raise TypeError(f"freeze: expected a Ref, got {ref}")
     return [ref.inner], frozenset([refs.ReadEffect(0)])
 
