@@ -1,4 +1,4 @@
-"""The primitives and their functions, under the names that the rest of fiveloop uses; sines and their like: `special`."""
+"""The primitives and their functions, under the names that the rest of fiveloop uses; `special` has sines and the like."""
 
 from .primitives.broadcast import (
     BroadcastParams,
