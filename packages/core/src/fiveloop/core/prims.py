@@ -1,4 +1,4 @@
-"""The primitives and their functions, under the names that the rest of fiveloop uses; `special` has sines and the like."""
+"""The primitives and their functions, under the names that the rest of fiveloop uses; sines and so on: `special`."""
 
 from .primitives.broadcast import (
     BroadcastParams,
