@@ -13,7 +13,7 @@ import fiveloop.testing.loops.references
 import fiveloop.testing.remat.references  # noqa: F401  # the oracle learns what a loop and a checkpoint are
 from fiveloop.core import ShapeDtype, custom_vjp, grad, jit, jvp, tree_leaves, value_and_grad, vmap
 from fiveloop.loops import for_loop, fori_loop, scan, while_loop
-from fiveloop.loops.schedules import binomial
+from fiveloop.loops.schedules import Online, Periodic, TwoLevel, binomial
 from fiveloop.remat import checkpoint
 from fiveloop.state import new_ref, pure_callback
 from fiveloop.testing.core.misuse import assert_misuse
@@ -122,6 +122,24 @@ def test_derivatives_are_those_of_the_loop_that_keeps_every_step(loop: str, form
 
     found = tree_leaves(jit(derivative(3))(np.float64(1.2), XS))
     # That of every step by the oracle: compiling is what takes the time.
+    for got, want in zip(found, sample(derivative(None), np.float64(1.2), XS).run(), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("loop", "schedule"),
+    [
+        ("scan, reverse", Periodic(7, tape=2)),
+        ("scan, reverse, until", Online(3, tape=2)),
+        ("for_loop in place", Periodic(12)),
+        ("fori_loop in fori_loop", Periodic(4, tape=2)),
+        ("computed numbers of steps", TwoLevel(2, slow=2, period=2)),
+        ("while_loop, max_steps", Periodic(6, tape=2)),
+    ],
+)
+def test_states_saved_on_the_way_forward_give_the_derivatives(loop: str, schedule: Any) -> None:
+    derivative: Function = lambda saved: grad(lambda a, xs: LOOPS[loop](a, xs, saved), (0, 1))
+    found = tree_leaves(jit(derivative(schedule))(np.float64(1.2), XS))
     for got, want in zip(found, sample(derivative(None), np.float64(1.2), XS).run(), strict=True):
         np.testing.assert_allclose(np.asarray(got), want, rtol=1e-9, atol=1e-12)
 
