@@ -48,7 +48,6 @@ from .api.staging import make_jaxpr as make_jaxpr
 from .arrays.array import ArrayLike as ArrayLike
 from .arrays.array import Scalar as Scalar
 from .arrays.array import Value as Value
-from .arrays.array import Value as Array
 from .errors import ConcretizationError as ConcretizationError
 from .errors import CoreError as CoreError
 from .errors import EscapedTracerError as EscapedTracerError
@@ -109,4 +108,5 @@ from .transforms.policies import Policy as Policy
 from .version import __version__ as __version__
 from .util import show_public_names as _show_public_names
 
+Array = Value
 _show_public_names(globals(), "__version__", "tree")
