@@ -22,6 +22,7 @@ from fiveloop.remat import (
     saved_residuals,
 )
 from fiveloop.remat.budget.amount import shown
+from fiveloop.remat.explain import picture
 from fiveloop.remat.timeline import peak
 from fiveloop.state import new_ref
 
@@ -86,6 +87,14 @@ def test_what_is_kept_in_a_branch_says_in_which() -> None:
 
     paths = {r.path for r in saved_residuals(f, np.ones((8, 8), np.float32)) if r.path}
     assert paths == {("cond branch 1",)}
+
+
+def test_the_index_of_a_branch_is_needed_by_the_branches() -> None:
+    def f(x: Any) -> Any:
+        return cond(x[0] > 0, lambda x: fnp.sin(x), lambda x: x, x).sum()
+
+    (index,) = [r for r in saved_residuals(f, np.ones(8, np.float32)) if not r.aval.shape]
+    assert [n.primitive for n in index.needed_by] == ["cond"]
 
 
 def test_the_table_of_a_checkpointed_loop() -> None:
@@ -175,6 +184,8 @@ def test_pictures_are_svg(tmp_path: Path) -> None:
         assert "Temporary memory of <lambda>" in words
     with pytest.raises(ValueError, match=r"plot: path must end with .svg.*memory.png"):
         told.plot(tmp_path / "memory.png")
+    with pytest.raises(TypeError, match=r"plot: path must be a str .* got 3 of type int"):
+        told.plot(3)  # type: ignore[arg-type]  # that is the point
 
 
 def test_a_function_that_writes_a_ref_is_explained() -> None:
@@ -223,6 +234,17 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     saving = explain_residuals(checkpoint(chain, policy=policies.everything_saveable), x)
     (point,) = [p for p in found.points if p.name == "everything_saveable"]
     assert (point.saved, point.peak) == (saving.bytes, saving.peak)
+
+
+def test_notes_beside_points_do_not_overlap() -> None:
+    drawn = picture.Picture("", picture.Axis("", 100, ()), picture.Axis("", 100, ()))
+    drawn.point(40, 50, "the first of three", "red")
+    drawn.point(40, 52, "the second of three", "red")
+    drawn.point(80, 51, "a third that ends far to the right", "red")
+    drawn.point(40, 90, "one that is high above", "red")
+    first, second, third, above = (height for _, _, height in drawn.notes)
+    assert min(abs(first - second), abs(second - third), abs(first - third)) >= picture.LINE
+    assert above == drawn.place(40, 90)[1] - 5
 
 
 def test_budgets_that_cannot_be_met_have_a_line() -> None:

@@ -343,6 +343,7 @@ def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
     """The equations that use a value, at any depth and through what only hands it on."""
     for eqn in ir.users(jaxpr).get(v, ()):
         bodies = bodies_of(eqn)
+        given = max((len(body.jaxpr.invars) for body in bodies), default=0)
         for body in bodies:
             within = again or body.role == "recomputed"
             for binder, operand in zip(
@@ -350,10 +351,12 @@ def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
             ):
                 if operand is v:
                     yield from _needs(body.jaxpr, binder, within)
+        # The operands that no body gets, such as the index of a branch.
+        own = eqn.invars[: max(len(eqn.invars) - given, 0)]
         if not bodies and _hands_on(eqn):
             for out in eqn.outvars:
                 yield from _needs(jaxpr, out, again)
-        elif not bodies:
+        elif v in own:
             yield Need(eqn.primitive.name, eqn.source, again)
 
 

@@ -409,7 +409,6 @@ def _drawn(told: Sequence[ResidualExplanation]) -> str:
             "equations in the order in which they run; of a loop, those of one step", longest, ()
         ),
         picture.Axis("bytes", most * 1.1, ticks),
-        [],
     )
     if len(told) == 1:
         _draw_passes(chart, told[0])

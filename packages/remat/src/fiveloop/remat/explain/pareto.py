@@ -109,15 +109,11 @@ class Pareto:
                 longest * 1.1,
                 tuple((longest * k / 4, f"{longest * k / 4:.3g} ms") for k in range(5)),
             ),
-            [],
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
-        named: list[tuple[int, float]] = []
         for p in self.points:
-            here = (p.peak, p.milliseconds)
             note, colour = ("", picture.COLOURS[0]) if p.budget else (p.name, picture.COLOURS[1])
-            chart.point(*here, note, colour, line=named.count(here))
-            named += [] if p.budget else [here]
+            chart.point(p.peak, p.milliseconds, note, colour)
         return picture.written(chart.svg(), path, "plot")
 
     def _repr_svg_(self) -> str:

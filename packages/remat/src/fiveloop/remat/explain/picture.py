@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
+from os import PathLike
 from pathlib import Path
 
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, field
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 72, 16, 36, 44
+LETTER, LINE = 6, 13
+"""The width of a letter of a note, and the height of a line."""
 COLOURS = ("#1b6ac9", "#c9461b", "#2d8a4e", "#8a5bc9", "#8a8a8a")
 
 
@@ -25,12 +28,13 @@ class Axis:
 
 @dataclass(slots=True)
 class Picture:
-    """What is drawn, over two axes."""
+    """What is drawn, over two axes; `notes` are where there are words beside points: from x to x, at y."""
 
     title: str
     x: Axis
     y: Axis
-    parts: list[str]
+    parts: list[str] = field(default_factory=list)
+    notes: list[tuple[float, float, float]] = field(default_factory=list)
 
     def place(self, x: float, y: float) -> tuple[float, float]:
         """Where a point lies."""
@@ -63,12 +67,21 @@ class Picture:
         )
         self.text(end, height - 5, note, "end")
 
-    def point(self, x: float, y: float, note: str, colour: str, line: int = 0) -> None:
-        """A dot with a note beside it, so many lines lower."""
+    def point(self, x: float, y: float, note: str, colour: str) -> None:
+        """A dot with a note beside it, below those that are there."""
         across, height = self.place(x, y)
         self.parts.append(f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>')
         side, gap = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
-        self.text(across + gap, height - 5 + 13 * line, note, side)
+        width = LETTER * len(note)
+        left = across + gap - (width if side == "end" else 0)
+        height -= 5
+        while any(
+            abs(height - other) < LINE and start < left + width and left < end
+            for start, end, other in self.notes
+        ):
+            height += LINE
+        self.notes.append((left, left + width, height))
+        self.text(across + gap, height, note, side)
 
     def legend(self, notes: Sequence[tuple[str, str]]) -> None:
         """What colours mean, below the title."""
@@ -112,6 +125,11 @@ class Picture:
 def written(svg: str, path: str | Path | None, where: str) -> str:
     """The picture; written to a file of type .svg, if one is given."""
     if path is not None:
+        if not isinstance(path, str | PathLike):
+            raise TypeError(
+                f"{where}: path must be a str or a pathlib.Path that ends with .svg, got {path!r} of type "
+                f"{type(path).__name__}"
+            )
         if Path(path).suffix != ".svg":
             raise ValueError(
                 f"{where}: path must end with .svg, as pictures are SVG; got {str(path)!r}"
