@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import jit, make_jaxpr, value_and_grad
+from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import checkpoint, policies
 from fiveloop.remat.timeline import peak, timeline
@@ -135,3 +135,47 @@ def test_the_peak_is_what_xla_plans(model: Any, policy: str) -> None:
     planned = jit(gradient).lower(*args).compile().memory_analysis().temp
     assert planned <= 1.05 * told + 4096
     assert told <= 1.25 * planned
+
+
+N, WIDE = np.ones((64, 64), np.float32), np.ones((64, 1024), np.float32)
+
+
+def side_by_side(xs: Any, ws: Any) -> Any:
+    """Chains that do not need each other: the compiler runs their first equations one after the other."""
+    return sum(fnp.tanh(fnp.tanh(x @ w) @ w.T) for x, w in zip(xs, ws, strict=True))
+
+
+def late_part(x: Any, w: Any, vs: Any) -> Any:
+    """The second part of an array is used at the end: until then, the whole array is there."""
+    first, second = fnp.split(x @ w, 2, axis=1)
+    first = fnp.sin(first[:, :64])
+    for v in vs:
+        first = fnp.tanh(first @ v)
+    return fnp.sum((first @ fnp.ones((64, 512), np.float32)) * second)
+
+
+def light_checkpoints(ws: Any, x: Any) -> Any:
+    """The gradient of layers with checkpoints of light equations, whose branches an old jaxlib makes selections."""
+    layer = checkpoint(lambda h: h * fnp.exp(fnp.sin(h)))
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            h = layer(h @ w)
+        return h.sum()
+
+    return grad(loss)(ws)
+
+
+@pytest.mark.parametrize(
+    ("fun", "args"),
+    [
+        (side_by_side, ([N + k for k in range(5)], [WIDE + k for k in range(5)])),
+        (late_part, (N, WIDE, [N + k for k in range(5)])),
+        (light_checkpoints, ([N + k for k in range(6)], N)),
+    ],
+)
+def test_what_is_there_at_once_in_the_order_of_the_compiler(fun: Any, args: Any) -> None:
+    planned = jit(fun).lower(*args).compile().memory_analysis().temp
+    told = peak(make_jaxpr(fun)(*args))
+    assert planned <= 1.05 * told <= 1.5 * planned

@@ -1,22 +1,23 @@
 """The memory of a program over time: which buffers its equations fill, from when to when, and the peak.
 
-The simulation goes through a jaxpr in order, as XLA:CPU lays its buffers out. Calls are inlined and equal equations
-merged. Light equations that only light ones use are computed where they are used. An update and the carry of a loop
-stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts. Arguments,
-results and constants do not count, nor does what fits where a result is written only later: what is left are the
-temporary bytes that `memory_analysis()` reports.
+The simulation goes through a jaxpr breadth first, as XLA:CPU runs it and lays its buffers out. Calls are inlined and
+equal equations merged. Light equations that only light ones use are computed where they are used. An update and the
+carry of a loop stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts.
+Arguments, results and constants do not count, nor does what fits where a result is written only later: what is left are
+the temporary bytes that `memory_analysis()` reports.
 """
 
 from __future__ import annotations
 
 from bisect import bisect, insort
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.core.primitives import ordering
 
@@ -43,13 +44,13 @@ class Buffer:
 class Timeline:
     """The buffers of a program; `inner` are the timelines of what loops and branches hold, by the equation's place.
 
-    `begins` are the places at which each equation of the jaxpr begins, what it calls included.
+    `numbers` say of which equation of the jaxpr, by its place there, each equation is, or is a part.
     """
 
     eqns: tuple[ir.Eqn, ...]
     buffers: tuple[Buffer, ...]
     inner: dict[int, Timeline]
-    begins: tuple[int, ...]
+    numbers: tuple[int, ...]
 
     @cached_property
     def bytes(self) -> tuple[int, ...]:
@@ -79,10 +80,11 @@ class Timeline:
         return tuple(sorted([*found, *inside], key=lambda b: -b.bytes))
 
 
-def timeline(jaxpr: Jaxpr, part: bool = False) -> Timeline:
+def timeline(jaxpr: Jaxpr, part: bool = False, late: int = 0) -> Timeline:
     """The memory of a jaxpr over time, as it is lowered; remembered on it.
 
-    The results of a `part` of a program are no places for its temporary values.
+    The results of a `part` of a program are no places for its temporary values. So many of its last inputs are `late`:
+    they come once all has run that does not need them, as cotangents do.
 
     >>> from fiveloop.core import grad, make_jaxpr
     >>> import numpy as np
@@ -92,7 +94,8 @@ def timeline(jaxpr: Jaxpr, part: bool = False) -> Timeline:
     """
     role = "branch" if part else ""
     return jaxpr.remember(
-        ("timeline", role), lambda: _Layout((), ready_jaxpr(jaxpr), role=role).timeline()
+        ("timeline", role, late),
+        lambda: _Layout((), ready_jaxpr(jaxpr), role=role, late=late).timeline(),
     )
 
 
@@ -101,23 +104,22 @@ def peak(jaxpr: Jaxpr, part: bool = False) -> int:
     return timeline(jaxpr, part).peak
 
 
-def backward_begins(jaxpr: Jaxpr, num_cts: int) -> int:
-    """The place of the first equation that depends on one of the last inputs, which are the cotangents."""
-    line, ready = timeline(jaxpr), ready_jaxpr(jaxpr)
+def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
+    """The place after the last equation that depends on none of the last inputs, which are the cotangents."""
+    ready = ready_jaxpr(jaxpr)
     late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
-    for eqn, place in zip(ready.eqns, line.begins, strict=True):
-        if not late.isdisjoint(eqn.outvars):
-            return place
-    return len(line.eqns)
+    early = {k for k, eqn in enumerate(ready.eqns) if late.isdisjoint(eqn.outvars)}
+    return max([place for place, k in enumerate(line.numbers, 1) if k in early], default=0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Op:
     """An equation of a program without calls, with its operands and results by number; a constant is -1.
 
     A `light` one may be fused into those that use its result; an `expensive` one only if one does. A `view` gives its
-    operand again in another form. The results may be written `over` operands, in pairs. One that `absorbs` what it
-    alone uses, element by element, has the rest of its operands in memory.
+    operand again in another form. The results may be written `over` operands, in pairs, and are if `in_place`. One that
+    `absorbs` what it alone uses, element by element, has the rest of its operands in memory. `first` is the position of
+    the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
     """
 
     eqn: ir.Eqn
@@ -131,6 +133,9 @@ class _Op:
     absorbs: bool = False
     inner: Timeline | None = None
     fused: bool = False
+    in_place: bool = False
+    first: int = 0
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -142,9 +147,9 @@ class _Uses:
     count: int = 0
     absorbed: bool = True
 
-    def add(self, until: int, op: _Op) -> None:
+    def add(self, until: int, op: _Op, copies: int) -> None:
         """Note a use."""
-        self.count += 1
+        self.count += copies
         self.absorbed &= op.absorbs
         if op.light and not op.absorbs:
             self.fused = max(self.fused, until)
@@ -156,10 +161,16 @@ class _Layout:
     """Values by number, with the equations that use them; a buffer for each that is not fused away."""
 
     def __init__(
-        self, path: tuple[str, ...], jaxpr: Jaxpr, carry: int | None = None, role: str = ""
+        self,
+        path: tuple[str, ...],
+        jaxpr: Jaxpr,
+        carry: int | None = None,
+        role: str = "",
+        late: int = 0,
     ) -> None:
         self.path = path
         self.role = role
+        self.late = late
         self.sizes: list[int] = []
         self.bytes_of: dict[ir.Aval, int] = {}
         self.weights: dict[object, tuple[bool, bool]] = {}
@@ -168,10 +179,10 @@ class _Layout:
         self.seen: dict[object, list[int]] = {}
         self.flat: dict[tuple[int, bool], int] = {}
         self.computed: set[object] = set()
-        self.begins: list[int] = []
+        self.number = -1
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
-        self.results = self.inline(jaxpr, binders, self.begins)
+        self.results = self.inline(jaxpr, binders, whole=True)
         self.carried = [] if carry is None else binders[carry:]
 
     def value(self, aval: ir.Aval) -> int:
@@ -184,23 +195,21 @@ class _Layout:
 
     def add(self, op: _Op) -> list[int]:
         """Note an equation, and give its results."""
+        op.number = self.number
         self.ops.append(op)
         for v in op.outs:
             self.maker[v] = op
         return op.outs
 
-    def inline(
-        self, jaxpr: Jaxpr, args: Sequence[int], begins: list[int] | None = None
-    ) -> list[int]:
-        """The numbers of a jaxpr's results; the places of its equations go to `begins`."""
-        begins = [] if begins is None else begins
+    def inline(self, jaxpr: Jaxpr, args: Sequence[int], whole: bool = False) -> list[int]:
+        """The numbers of a jaxpr's results; its equations are counted if it is the `whole`."""
         env = dict(zip(jaxpr.invars, args, strict=True))
 
         def number(a: ir.Atom) -> int:
             return env[a] if isinstance(a, ir.Var) else -1
 
         for eqn in jaxpr.eqns:
-            begins.append(len(self.ops))
+            self.number += whole
             ins = [number(a) for a in eqn.invars]
             key = None if eqn.effects else (eqn.primitive, eqn.params, *map(_key, eqn.invars, ins))
             outs = self.seen.get(key)
@@ -221,8 +230,10 @@ class _Layout:
             (body,) = bodies
             apart = body.role == "recomputed" and body.origin in self.computed
             self.computed.add(body.origin)
-            if not (apart and recomputes_in_branches()):
+            if not recomputes_in_branches():
                 return self.inline(body.jaxpr, self.barrier(eqn, ins) if apart else ins)
+            if not apart or _is_selected(body.jaxpr):
+                return self.inline(body.jaxpr, ins)
         if prim is prims.dot_general_p:
             ins = self.canonical(eqn, ins)
         outs = [self.value(v.aval) for v in eqn.outvars]
@@ -231,16 +242,20 @@ class _Layout:
             self.add_bodies(op, bodies)
         elif prim is prims.put_p:
             op.over = [(outs[0], ins[0])]
+            op.in_place = True
         else:
             self.weigh(op)
+        if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
+            return [self.add(replace(op, outs=[v], first=k))[0] for k, v in enumerate(outs)]
         return self.add(op)
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of an equation, which are there before anything in it begins."""
-        sizes = [self.sizes[x] for x in ins if x >= 0]
-        self.sizes += sizes
-        outs = iter(range(len(self.sizes) - len(sizes), len(self.sizes)))
-        return [x if x < 0 else self.add(_Op(eqn, [x], [next(outs)], view=True))[0] for x in ins]
+        given = [x for x in ins if x >= 0]
+        made = range(len(self.sizes), len(self.sizes) + len(given))
+        self.sizes += [self.sizes[x] for x in given]
+        outs = iter(self.add(_Op(eqn, given, [*made], view=True)))
+        return [x if x < 0 else next(outs) for x in ins]
 
     def add_bodies(self, op: _Op, bodies: Sequence[rules.Body]) -> None:
         """Note what the dearest of an equation's bodies needs, and that a loop's carry stays in place."""
@@ -248,6 +263,7 @@ class _Layout:
         op.inner = max([_body_timeline(b, path) for b in bodies], key=lambda t: t.peak)
         if any(b.role == "loop" for b in bodies):
             op.over = list(zip(reversed(op.outs), reversed(op.ins), strict=False))
+            op.in_place = True
 
     def weigh(self, op: _Op) -> None:
         """Note whether an equation is light."""
@@ -280,11 +296,17 @@ class _Layout:
         return maker is None or maker.eqn.primitive is prims.broadcast_in_dim_p
 
     def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
-        """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged."""
+        """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged.
+
+        The compiler contracts another axis of a transposed matrix instead.
+        """
         found: list[int] = []
         for x, a, contract, batch in zip(
             ins, eqn.invars, eqn.params.contract, eqn.params.batch, strict=True
         ):
+            made = self.maker.get(x)
+            if made is not None and made.eqn.primitive is prims.transpose_p and a.aval.ndim == 2:
+                x = made.ins[0]
             kept = [k for k in range(a.aval.ndim) if k not in batch]
             inner = [k in contract for k in kept]
             edges = sum(p != q for p, q in pairwise(inner))
@@ -301,17 +323,18 @@ class _Layout:
 
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
+        self.last_uses()
+        self.run_breadth_first()
         last = self.last_uses()
         owner = self.owners(last)
-        begins = self.contractions_begin()
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         for place, op in enumerate(self.ops):
-            for position, v in enumerate(op.outs if not op.fused else ()):
+            for position, v in enumerate(op.outs if not op.fused else (), op.first):
                 root = _root(owner, v)
-                *_, start, end = spans.get(
-                    root, (op.eqn, position, begins.get(place, place), place)
-                )
-                spans[root] = op.eqn, position, start, max(end, last[v])
+                eqn, at, start, end = spans.get(root, (op.eqn, position, place, place))
+                if not op.view:
+                    eqn, at = op.eqn, position
+                spans[root] = eqn, at, start, max(end, last[v])
         args = {_root(owner, v) for v in range(self.num_given)}
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
         made = {
@@ -324,24 +347,38 @@ class _Layout:
             buffers = _without_room(buffers, [made[root] for root in outs if root in made])
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
         eqns = tuple(op.eqn for op in self.ops)
-        return Timeline(eqns, tuple(buffers), inner, tuple(self.begins))
+        return Timeline(eqns, tuple(buffers), inner, tuple(op.number for op in self.ops))
 
-    def contractions_begin(self) -> dict[int, int]:
-        """The places of contractions, with those where they may run as well.
+    def run_breadth_first(self) -> None:
+        """Bring the equations into the compiler's order: breadth first, each once its operands are there.
 
-        The compiler runs those that share an operand in any order, so the result of each may be there before the others
-        have their operands. What is given, such as a cotangent, is there where it is first used.
+        What is fused runs with the first of its users. An update in place waits for those that read the array.
         """
-        there: dict[int, int] = {}
-        first: dict[int, int] = {}
-        begins: dict[int, int] = {}
-        for place, op in enumerate(self.ops):
-            ready = max([there.setdefault(x, place - 1) for x in op.ins], default=place)
-            there.update(dict.fromkeys(op.outs, ready if op.view else place))
-            if op.eqn.primitive is prims.dot_general_p and not op.light:
-                shared = [first.setdefault(x, ready) for x in op.ins if x >= 0]
-                begins[place] = min([p for p in shared if p > ready], default=place)
-        return begins
+        after: dict[object, list[_Op]] = {}
+        waits: dict[_Op, int] = {}
+        for op in self.ops:
+            before: set[object] = {x for x in op.ins if x >= 0}
+            if op.in_place:
+                before |= {reader for _, x in op.over for reader in after.get(x, ())}
+            waits[op] = len(before)
+            for there in before:
+                after.setdefault(there, []).append(op)
+        ready = deque(op for op in self.ops if not waits[op])
+        self.ops = []
+
+        def note(ended: Iterable[object]) -> None:
+            for user in chain.from_iterable(after.get(there, ()) for there in ended):
+                waits[user] -= 1
+                if not waits[user]:
+                    (ready.appendleft if user.fused else ready.append)(user)
+
+        early = self.num_given - self.late
+        for given in (range(early), range(early, self.num_given)):
+            note(given)
+            while ready:
+                op = ready.popleft()
+                self.ops.append(op)
+                note([op, *op.outs])
 
     def last_uses(self) -> list[int]:
         """The place of the last equation that reads each value; what is fused is read where its result is."""
@@ -354,16 +391,18 @@ class _Layout:
         crossing = self.crossing()
         for place in range(end, -1, -1):
             op = self.ops[place]
-            until = place
+            until, copies = place, 1
             for v in op.outs:
                 last[v] = max(place, uses[v].memory, uses[v].fused)
             if op.light:
                 (v,) = op.outs[:1]
                 until = self.fused_until(op, place, uses[v], v in crossing)
-                if until > place and not op.fused:
+                if op.fused:
+                    copies = uses[v].count
+                elif until > place:
                     last[v] = uses[v].memory
             for x in {x for x in op.ins if x >= 0}:
-                uses[x].add(until, op)
+                uses[x].add(until, op, copies)
         return last
 
     def fused_until(self, op: _Op, place: int, use: _Uses, crosses: bool) -> int:
@@ -397,7 +436,7 @@ class _Layout:
             if op.fused:
                 continue
             if op.view and not (op.light and self.is_done_again(op.ins[0])):
-                owner[op.outs[0]] = op.ins[0]
+                owner |= zip(op.outs, op.ins, strict=True)
                 continue
             taken: set[int] = set()
             for v, x in op.over:
@@ -466,6 +505,11 @@ def _key(atom: ir.Atom, number: int) -> object:
     if not isinstance(atom, ir.Literal):
         return number
     return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
+
+
+def _is_selected(jaxpr: Jaxpr) -> bool:
+    """Whether the compiler computes a branch wherever it is, and selects: one of light equations alone."""
+    return all(transforms.equation_cost(eqn).again for eqn in jaxpr.eqns)
 
 
 def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:

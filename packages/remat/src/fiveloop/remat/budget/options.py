@@ -184,8 +184,8 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
 
     What is light is computed where it is used, in both passes, so that less is kept than they hand on.
     """
-    line = timeline.timeline(passes.jaxpr, part=True)
-    turn = timeline.backward_begins(passes.jaxpr, passes.num_cts)
+    line = timeline.timeline(passes.jaxpr, part=True, late=passes.num_cts)
+    turn = timeline.backward_begins(line, passes.jaxpr, passes.num_cts)
     kept = sum(b.bytes for b in line.buffers if b.start < turn <= b.end)
     forward, backward = max(line.bytes[:turn], default=0), max(line.bytes[turn:], default=0)
     return kept, max(forward - kept, 0), max(backward - kept, 0)

@@ -257,7 +257,7 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         name,
         tuple(residuals),
         halves.flops_again,
-        _moments(line, backward_begins(program, num_cts)),
+        _moments(line, backward_begins(line, program, num_cts)),
         tuple(map(_alive, line.at_peak)),
         choices_in(halves.known),
         tuple(dict.fromkeys(_saved_states(program, ()))),
