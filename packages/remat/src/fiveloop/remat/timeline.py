@@ -359,7 +359,7 @@ class _Layout:
         for op in self.ops:
             before: set[object] = {x for x in op.ins if x >= 0}
             if op.in_place:
-                before |= {reader for _, x in op.over for reader in after.get(x, ())}
+                before.update(*[_readers(x, after) for _, x in op.over])
             waits[op] = len(before)
             for there in before:
                 after.setdefault(there, []).append(op)
@@ -505,6 +505,14 @@ def _key(atom: ir.Atom, number: int) -> object:
     if not isinstance(atom, ir.Literal):
         return number
     return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
+
+
+def _readers(x: object, after: dict[object, list[_Op]]) -> set[_Op]:
+    """The equations in memory that a value, or what is fused of it, is used by."""
+    found = set[_Op]()
+    for op in after.get(x, ()):
+        found.update(*[_readers(v, after) for v in op.outs]) if op.fused else found.add(op)
+    return found
 
 
 def _is_selected(jaxpr: Jaxpr) -> bool:
