@@ -303,7 +303,10 @@ class _Flow:
         The end of a step of a `for` goes on with the next step then, in the same turn.
         """
         for block in [*self.blocks]:
-            early = None if block in block.targets or not block.choices else block.early()
+            is_large = len(block.eqns) > MOST_COPIED
+            if is_large or block in block.targets or not block.choices:
+                continue
+            early = block.early()
             if early is None:
                 continue
             parts = {t: replace(block, eqns=[*block.eqns], next=t) for t in block.targets}
