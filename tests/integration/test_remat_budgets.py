@@ -53,6 +53,9 @@ def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5 * np.abs(y).max())
 
 
+SAME = 1.01
+"""How much more bytes a plan may need that counts as one of the same bytes: plans differ by single small arrays."""
+
 MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
 """Plans of stages that hold one product each need up to a sixth more bytes here than the policy on blocks of two."""
 
@@ -80,6 +83,6 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
     nothing_again = operations(planner.plans[-1])
     for policy in [p for p in POLICIES if (name, p) not in MORE]:
         theirs = halves(replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy))))
-        room = plan.ROOM + 1 + int(plan.SLACK * timeline.peak(theirs.both_passes()))
+        room = plan.ROOM + 1 + int(SAME * plan.SLACK * timeline.peak(theirs.both_passes()))
         ours = planner.within(room)
         assert ours is not None and operations(ours) - nothing_again <= theirs.flops_again

@@ -30,6 +30,12 @@ POLICIES: dict[str, Policy] = {
     "offloaded": policies.offload_dot_with_no_batch_dims()
     | policies.save_any_names_but_these("other"),
     "every other": lambda eqn: len(eqn.primitive.name) % 2 == 0,
+    "of a primitive": policies.dots_saveable | (lambda prim, *avals, **params: prim.name == "sin"),
+    "first of": policies.first_of(
+        lambda eqn: policies.PREFER_RECOMPUTE if eqn.primitive.name == "mul" else None,
+        lambda eqn: policies.PREFER_SAVE if eqn.bytes > 24 else None,
+        nothing_saveable,
+    ),
 }
 
 
