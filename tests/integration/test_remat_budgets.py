@@ -37,8 +37,7 @@ def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def noted(p: Any, unknown: Any, source: Any) -> Any:
         found = planned(p, unknown, source)
-        plans = next(v for k, v in p.jaxpr._memo.items() if k[0] == "plans")
-        sizes.append(p.budget.bytes_of(plans.least, plans.everything))
+        sizes.append(p.budget.bytes_of(found.choice.least, found.choice.everything))
         return found
 
     monkeypatch.setattr(sys.modules["fiveloop.remat.checkpoint"], "planned", noted)
@@ -76,11 +75,11 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
 
     def operations(chosen: plan.Candidate) -> Any:
         passes = options.both_passes(
-            planner.jaxpr(chosen.plan), unknown, policies.everything_saveable
+            planner.segments.jaxpr(chosen.plan), unknown, policies.everything_saveable
         )
         return transforms.operations_of(passes.jaxpr)
 
-    nothing_again = operations(planner.plans[-1])
+    nothing_again = operations(planner.all)
     for policy in [p for p in POLICIES if (name, p) not in MORE]:
         theirs = halves(replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy))))
         room = plan.ROOM + 1 + int(SAME * plan.SLACK * timeline.peak(theirs.both_passes()))

@@ -118,14 +118,12 @@ def checkpoint_lower(
 ) -> list[extend.IRValue]:
     """The operations of the jaxpr, in place, and apart from those outside if they might be merged.
 
-    A recomputation is kept apart from the first computation. Where that is not in the same loop body or function
-    body, nothing could be merged with it, and no barrier is needed.
+    A recomputation is kept apart from the first computation, and from another recomputation. Where neither is in the
+    same loop body or function body, nothing could be merged with it, and no barrier is needed.
     """
-    if not p.recomputes:
-        ctx.note_computed(p.origin)
-    elif p.prevent_cse and ctx.is_computed(p.origin) and operands:
-        return list(ctx.inline_apart(p.jaxpr, operands))
-    return list(ctx.inline(p.jaxpr, operands))
+    apart = p.recomputes and p.prevent_cse and ctx.is_computed(p.origin) and operands
+    ctx.note_computed(p.origin)
+    return list((ctx.inline_apart if apart else ctx.inline)(p.jaxpr, operands))
 
 
 def checkpoint_split(

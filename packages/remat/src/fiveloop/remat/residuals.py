@@ -221,9 +221,11 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
     whole, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.dce(whole, (True,) * len(whole.outvars))
     again = sum(map(transforms.operations_of, (known, linear))) - transforms.operations_of(whole)
-    return Halves(
-        known, linear, num_res, names, max(again, 0), transforms.gradient_time(whole, max(again, 0))
-    )
+    again = max(again, 0)
+    made = {v for eqn in known.eqns for v in eqn.outvars}
+    kept = [v.aval for v in known.outvars[len(known.outvars) - num_res :] if v in made]
+    time = transforms.gradient_time(whole, again, prims.bytes_of(kept))
+    return Halves(known, linear, num_res, names, again, time)
 
 
 CLOSED_OVER = "closed-over value"

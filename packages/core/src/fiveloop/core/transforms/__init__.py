@@ -13,7 +13,15 @@ from .batch import (
     in_front,
     move_batch,
 )
-from .cost import equation_cost, equation_time, gradient_time, jaxpr_cost, jaxpr_time, operations_of
+from .cost import (
+    OPERATION,
+    equation_cost,
+    equation_time,
+    gradient_time,
+    jaxpr_cost,
+    jaxpr_time,
+    operations_of,
+)
 from .dce import dce, smaller
 from fiveloop.core.transforms.batch import batch_directions
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed

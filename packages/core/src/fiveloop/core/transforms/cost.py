@@ -84,12 +84,13 @@ def operations_of(jaxpr: ir.Jaxpr) -> ir.Dim:
     return jaxpr.remember("operations", lambda: sum(map(each, jaxpr.eqns)))
 
 
-def gradient_time(tangents: ir.Jaxpr, again: int) -> float:
-    """The estimated nanoseconds of a gradient that does so many operations again.
+def gradient_time(tangents: ir.Jaxpr, again: int, kept: int) -> float:
+    """The estimated nanoseconds of a gradient that does so many operations again, and keeps so many bytes.
 
-    `tangents` computes values and tangents; to go back costs as much as the tangents do.
+    `tangents` computes values and tangents; to go back costs as much as the tangents do. A byte that is kept between
+    the passes is written and read.
     """
-    return jaxpr_time(tangents) + OPERATION * again
+    return jaxpr_time(tangents) + OPERATION * again + 2 * BYTE * kept
 
 
 def _sum(costs: Sequence[rules.Cost], jaxpr: ir.Jaxpr) -> rules.Cost:

@@ -6,24 +6,31 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms import Candidate
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.stages import size_of, unknown_vars
+from fiveloop.remat.budget.plans import Again, Option, Parts, Save
+from fiveloop.remat.budget.segments import body_of, in_parts, with_given
+from fiveloop.remat.budget.stages import Program, size_of, unknown_vars
 from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import (
     OtherNames,
     dots_saveable,
     dots_with_no_batch_dims_saveable,
     everything_saveable,
-    first_of,
     minimum_cut,
     nothing_saveable,
 )
 
 SLOTS = (2, 8, 32)
 """How many states of a loop may be saved at a time."""
+
+STAGES, WAYS, ROOMS, FEW = 4, 16, 12, 4
+"""How many stages the body of a loop has at most, in how many ways it is planned, for how many sizes of what a step
+needs besides what is kept, and how many ways are tried for some of its stages together."""
 
 
 @dataclass(frozen=True)
@@ -53,20 +60,15 @@ def is_loop(eqn: ir.Eqn) -> bool:
     return bodies is not None and any(b.role == "loop" for b in bodies(eqn.params))
 
 
-POLICIES: tuple[transforms.Policy, ...] = (
-    nothing_saveable,
-    Priced(1.2),
+WRITTEN: tuple[transforms.Policy, ...] = (
     dots_saveable,
-    Priced(6.0),
-    Priced(0.25),
-    Priced(30.0),
     dots_with_no_batch_dims_saveable,
     OtherNames(frozenset()),
 )
-"""What a stage may save: nothing, minimum cuts at some nanoseconds of computation for a byte, and what people write.
+"""What people write: a stage may save that, too."""
 
-The first ones are tried where there is little time to plan.
-"""
+CUTS = 5
+"""How many minimum cuts are tried, at prices between which the bytes and the operations change most."""
 
 
 def holds_loop(jaxpr: Jaxpr) -> bool:
@@ -74,42 +76,214 @@ def holds_loop(jaxpr: Jaxpr) -> bool:
     return any(is_loop(eqn) or any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
 
 
+@dataclass(frozen=True)
+class Weighing:
+    """A stage, of which ways to go back are weighed; `given` is the user's policy."""
+
+    jaxpr: Jaxpr
+    unknown: util.Mask
+    given: transforms.Policy | None
+
+    def options(self, most: int) -> list[Option]:
+        """At most so many ways, but for those that another betters; the first saves everything.
+
+        Where there is no time to split the stage twice, all and nothing are estimated as they are.
+        """
+        if most < 2:
+            return rough_options(self.jaxpr, self.unknown)
+        first = self.option(None)
+        if not any(self.unknown):
+            return [replace(first, again=0)]
+        found = [first]
+        if holds_loop(self.jaxpr):
+            found += map(self.option, [nothing_saveable, minimum_cut, *map(Scheduled, SLOTS)])
+            found += self.planned_loops(most)
+        else:
+            found.append(self.option(nothing_saveable))
+            found += self.cuts(found[0], found[1], min(CUTS, most - 2))
+            found += map(self.option, WRITTEN[: max(most - 2 - CUTS, 0)])
+        return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found[1:]])]
+
+    def option(
+        self, policy: transforms.Policy | None, parts: tuple[Parts | None, ...] = ()
+    ) -> Option:
+        """What a policy makes of the stage, whose loops' bodies follow plans; all operations of both passes."""
+        chosen = with_given(everything_saveable if policy is None else policy, self.given)
+        jaxpr = in_parts(self.jaxpr, self.unknown, parts, self.given)
+        passes = both_passes(jaxpr, self.unknown, chosen)
+        cut = passes.cut
+        outs = [v for v, u in zip(jaxpr.outvars, cut.out_unknown, strict=True) if not u]
+        saved = [
+            v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"
+        ]
+        kept = sum(map(size_of, saved))
+        flops = transforms.operations_of(passes.jaxpr)
+        if policy is None:
+            kept, forward, backward = _whole(passes)
+        else:
+            forward = timeline.peak(cut.known, part=True)
+            backward = timeline.peak(passes.backward, part=True)
+        return Option(policy, kept + sum(map(size_of, outs)), forward, backward, flops, parts)
+
+    def cuts(self, less: Option, more: Option, most: int) -> list[Option]:
+        """At most so many options between two that compute less and more again, by minimum cuts.
+
+        The price of a byte is what would make the two cost the same: if an option is better at that price, it is one
+        more corner of the hull, and there may be others on both of its sides.
+        """
+        found: list[Option] = []
+        between = [(less, more)]
+        while between and len(found) < most:
+            a, b = between.pop(0)
+            if a.kept <= b.kept or a.again >= b.again:
+                continue
+            price = (b.again - a.again) / (a.kept - b.kept)
+            o = self.option(Priced(price * transforms.OPERATION))
+            found.append(o)
+            if o.again + price * o.kept < 0.999 * (a.again + price * a.kept):
+                between += [(a, o), (o, b)]
+        return found
+
+    def planned_loops(self, most: int) -> list[Option]:
+        """Ways to go back through the stage with plans of its loops' bodies.
+
+        One is split as it is; the others differ from it as their parts do.
+        """
+        late = unknown_vars(self.jaxpr, self.unknown)
+        masks = [
+            tuple(isinstance(a, ir.Var) and a in late for a in e.invars) for e in self.jaxpr.eqns
+        ]
+        loops = [
+            ways_of(eqn, mask, self.given, most)
+            for eqn, mask in zip(self.jaxpr.eqns, masks, strict=True)
+        ]
+        plans = [
+            [ways[min(k, len(ways) - 1)] if ways else NO_WAY for ways in loops]
+            for k in range(max(map(len, loops), default=0))
+        ]
+        found: list[Option] = []
+        first: list[Way] = []
+        for plan in sorted(plans, key=lambda plan: -sum(way.again for way in plan)):
+            if not first or any(way.runs for way in plan):
+                found.append(self.option(minimum_cut, tuple(way.parts for way in plan)))
+                first = first if any(way.runs for way in plan) else plan
+                base = found[-1]
+            else:
+                found.append(_differing(base, first, plan))
+        return found
+
+
+def _differing(base: Option, first: Sequence[Way], other: Sequence[Way]) -> Option:
+    """The option that takes other ways through loops than one whose ways are `first`."""
+    return replace(
+        base,
+        kept=base.kept + sum(w.kept for w in other) - sum(w.kept for w in first),
+        backward=base.backward + max(w.need for w in other) - max(w.need for w in first),
+        again=base.again + sum(w.again for w in other) - sum(w.again for w in first),
+        parts=tuple(w.parts for w in other),
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A way to go back through a stage.
+class Way:
+    """A way through the body of a loop: the bytes kept and the operations again of all steps, the bytes of one."""
 
-    `kept` are the bytes saved besides the stage's operands, its results that later stages use included, `forward` and
-    `backward` the bytes needed at most on either way besides these, `again` the operations that are done twice.
-    A stage without a policy stays as it is, and keeps what its backward pass uses.
-    """
-
-    policy: transforms.Policy | None
+    parts: Parts | None
     kept: int
-    forward: int
-    backward: int
     again: int
+    need: int
 
-    def beside(self, first: Option) -> Option:
-        """The option, where `again` are all operations of both passes, beside one that computes nothing again."""
-        return replace(self, again=max(self.again - first.again, 0))
+    @property
+    def bytes(self) -> int:
+        """What is there at most."""
+        return self.kept + self.need
+
+    @property
+    def runs(self) -> bool:
+        """Whether some of its stages are gone through again in a run."""
+        return self.parts is not None and any(isinstance(s, Again) for s in self.parts.plan)
 
 
-def options_of(
-    jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None, most: int = len(POLICIES)
-) -> list[Option]:
-    """At most so many ways to go back through a stage, but for those that another betters; the first saves everything.
+NO_WAY = Way(None, 0, 0, 0)
 
-    Where there is no time to split the stage twice, all and nothing are estimated as they are.
+
+def ways_of(
+    eqn: ir.Eqn, unknown: util.Mask, given: transforms.Policy | None, most: int
+) -> list[Way]:
+    """Ways through a loop's body that no other betters, that of the fewest bytes first; none if it is no loop.
+
+    What a step keeps is there for all steps at once, what it needs besides for one.
     """
-    if most < 2:
-        return rough_options(jaxpr, unknown)
-    policies = [*POLICIES[: most - 1]]
-    if holds_loop(jaxpr):
-        policies.append(minimum_cut)
-        policies += map(Scheduled, SLOTS)
-    first = option_of(jaxpr, unknown, None, given)
-    found = [option_of(jaxpr, unknown, policy, given) for policy in policies if any(unknown)]
-    return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found])]
+    body = body_of(eqn, unknown) if any(unknown) else None
+    if body is None or not body.computed.eqns or not any(body.unknown):
+        return []
+    program = Program(body.computed, body.unknown, STAGES)
+    trips = body.whole.trips
+    steps = _steps(program, given, most)
+    needs = {need for each in steps.values() for _, need, _, _ in each}
+    rooms = np.quantile(sorted(needs), np.linspace(0, 1, ROOMS), method="nearest")
+    found: list[Way] = []
+    for room in map(int, rooms):
+        at: list[list[Way]] = [[Way(Parts(program.cuts, ()), 0, 0, room)]]
+        for last in range(1, program.size + 1):
+            more = [
+                Way(
+                    Parts(program.cuts, (*way.parts.plan, step)),
+                    way.kept + trips * kept,
+                    way.again + trips * again,
+                    room,
+                )
+                for first in range(last)
+                for step, need, kept, again in steps[first, last]
+                if need <= room
+                for way in at[first]
+                if way.parts is not None
+            ]
+            at.append(_front(more))
+        found += at[-1]
+    best = _front(found)
+    places = np.linspace(0, len(best) - 1, min(WAYS, len(best))).round()
+    return [best[int(k)] for k in places]
+
+
+def _steps(
+    program: Program, given: transforms.Policy | None, most: int
+) -> dict[tuple[int, int], list[tuple[Save | Again, int, int, int]]]:
+    """For each run of stages the steps that a plan may take: what it needs, keeps and does again.
+
+    A run is a stage of its own, or its operands alone are kept, and it is gone through again before its stages are.
+    """
+    crossing, (_, during) = program.crossing(), program.cotangents()
+    found: dict[tuple[int, int], list[tuple[Save | Again, int, int, int]]] = {}
+    for length in range(1, program.size + 1):
+        for first in range(program.size - length + 1):
+            last = first + length
+            jaxpr, unknown = program.weighed(first, last)
+            whole = length in (1, program.size)
+            options = Weighing(jaxpr, unknown, given).options(most if whole else min(most, FEW))
+            beside = max(during[first:last])
+            found[first, last] = [
+                (Save(first, last, o), o.backward + beside, o.kept, o.again)
+                for o in options
+                if o.policy is not None or len(options) == 1
+            ]
+            if length > 1 and any(unknown):
+                inner = [min(found[k, k + 1], key=lambda step: step[2]) for k in range(first, last)]
+                plan = tuple(step for step, *_ in inner)
+                need = sum(s[2] for s in inner) + max(s[1] for s in inner)
+                again = known_flops(jaxpr, unknown) + sum(s[3] for s in inner)
+                run = Again(first, last, plan)
+                found[first, last].append((run, need, int(crossing[first, last]), again))
+    return found
+
+
+def _front(found: Sequence[Way]) -> list[Way]:
+    """The ways that no other betters, those of fewest bytes first."""
+    kept: list[Way] = []
+    for way in sorted(found, key=lambda way: (way.bytes, way.again)):
+        if not kept or way.again < kept[-1].again:
+            kept.append(way)
+    return kept
 
 
 def _bettered_by_none(options: Sequence[Option]) -> list[Option]:
@@ -118,33 +292,6 @@ def _bettered_by_none(options: Sequence[Option]) -> list[Option]:
         if not any(k.kept <= o.kept and k.backward <= o.backward for k in kept):
             kept.append(o)
     return kept
-
-
-def with_given(policy: transforms.Policy, given: transforms.Policy | None) -> transforms.Policy:
-    """A policy that leaves to another what the user's policy has no opinion of."""
-    return policy if given is None else first_of(given, policy)
-
-
-def option_of(
-    jaxpr: Jaxpr,
-    unknown: util.Mask,
-    policy: transforms.Policy | None,
-    given: transforms.Policy | None,
-) -> Option:
-    """What a policy makes of a stage."""
-    chosen = with_given(everything_saveable if policy is None else policy, given)
-    passes = both_passes(jaxpr, unknown, chosen)
-    cut = passes.cut
-    outs = [v for v, u in zip(jaxpr.outvars, cut.out_unknown, strict=True) if not u]
-    saved = [v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"]
-    kept = sum(map(size_of, saved))
-    flops = transforms.operations_of(passes.jaxpr)
-    if policy is None:
-        kept, forward, backward = _whole(passes)
-    else:
-        forward = timeline.peak(cut.known, part=True)
-        backward = timeline.peak(passes.backward, part=True)
-    return Option(policy, kept + sum(map(size_of, outs)), forward, backward, flops)
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
+from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
-from fiveloop.remat.budget.options import (
-    both_passes,
-    known_flops,
-    options_of,
-    with_given,
-)
-from fiveloop.remat.budget.search import Again, Chain, Plan, Save, Search
-from fiveloop.remat.budget.stages import Program, Stage
-from fiveloop.remat.policies import everything_saveable, nothing_saveable, undecided
-from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+from fiveloop.remat.budget.options import Weighing, both_passes, holds_loop, known_flops
+from fiveloop.remat.budget.plans import Plan, Save
+from fiveloop.remat.budget.search import Chain, Search
+from fiveloop.remat.budget.segments import Segments, with_given
+from fiveloop.remat.budget.stages import Program
+from fiveloop.remat.policies import everything_saveable, undecided
+from fiveloop.remat.primitive import CheckpointParams
 
 SURE = 0.7
 """What a plan needs at least of the bytes that its stages need, put together."""
 
-SLACK, ROOM = 1.25, 2_048
-"""What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps.
+SLACK, STACKED, ROOM = 1.25, 1.08, 2_048
+"""What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps. What is
+stacked over the steps of a loop is there in any order, and needs the second margin.
 
 `benchmarks/remat/margin.py` measures what other programs need; a U-shaped network that computes runs of stages again
 needs the most, 1.22 for a budget to be kept to 1.05 of it.
@@ -59,62 +58,65 @@ class Planner:
         self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None, name: str = ""
     ) -> None:
         self.given = given
-        self.name = name
         self.unknown = unknown
         self.program = Program(jaxpr, unknown)
-        self.size = len(self.program.cuts) - 1
-        self._params: dict[tuple[Jaxpr, transforms.Policy], CheckpointParams] = {}
+        self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
-        last = self._candidate(everything)
-        found = [self._candidate(p) for p in Search(self.chain).plans()]
-        better = _envelope([c for c in found if c.bytes < last.bytes and c.time > last.time])
-        self.plans = [*better, last]
-        self._bytes: dict[int, int] = {}
+        self.all = self._candidate(everything)
+        self.plans = _envelope([*map(self._candidate, Search(self.chain).plans()), self.all])
+        self._bytes: dict[Plan, int] = {}
 
     def _candidate(self, plan: Plan) -> Candidate:
-        time = transforms.gradient_time(self.program.jaxpr, self.chain.again(plan))
+        again, kept = self.chain.again(plan), self.chain.kept(plan)
+        time = transforms.gradient_time(self.program.jaxpr, again, kept)
         return Candidate(plan, self.chain.peak(plan), time)
 
     @property
     def candidates(self) -> list[Candidate]:
         """The plans that some budget leads to, with the bytes that they need, the compiler's margin included."""
-        return _envelope([replace(c, bytes=self.bytes_of(k)) for k, c in enumerate(self.plans)])
+        return _envelope([replace(c, bytes=self.bytes_of(c)) for c in self.plans])
 
-    def bytes_of(self, place: int) -> int:
+    def bytes_of(self, c: Candidate) -> int:
         """The bytes that a plan needs, with what the compiler may need more; it is simulated when it is asked for."""
-        if place not in self._bytes:
-            c = self.plans[place]
+        if c.plan not in self._bytes:
             whole = len(self.program.jaxpr.eqns) <= LARGE
-            need = self.simulated(c.plan) if whole else c.bytes
-            self._bytes[place] = ROOM + int(need * SLACK)
-        return self._bytes[place]
+            need = self.need(c.plan) if whole else int(c.bytes * SLACK)
+            self._bytes[c.plan] = ROOM + need
+        return self._bytes[c.plan]
 
     def weighed(self) -> list[Candidate]:
         """The plans whose bytes were asked for, but for those that another betters."""
-        return _envelope([replace(self.plans[k], bytes=size) for k, size in self._bytes.items()])
+        asked = [c for c in self.plans if c.plan in self._bytes]
+        return _envelope([replace(c, bytes=self.bytes_of(c)) for c in asked])
 
     @property
     def least(self) -> int:
         """The fewest bytes that a plan needs."""
-        return min(map(self.bytes_of, range(min(FIRST, len(self.plans)))))
+        return min(map(self.bytes_of, self.plans[:FIRST]))
 
     @property
     def everything(self) -> int:
         """The bytes that saving everything needs."""
-        return self.bytes_of(len(self.plans) - 1)
+        return max(self.bytes_of(self.all), self.least)
 
-    def simulated(self, plan: Plan) -> int:
-        """The most bytes that the forward and the backward pass of a plan need at once."""
+    def need(self, plan: Plan) -> int:
+        """The bytes that a plan needs, with a margin."""
         policy = with_given(everything_saveable, self.given)
-        return timeline.peak(both_passes(self.jaxpr(plan), self.unknown, policy).jaxpr)
+        passes = both_passes(self.segments.jaxpr(plan), self.unknown, policy)
+        peak = timeline.peak(passes.jaxpr)
+        stacked = sum(
+            s.option.kept
+            for s in plan
+            if isinstance(s, Save) and holds_loop(self.program.stage(s.first, s.last).jaxpr)
+        )
+        return int(peak * SLACK - min(stacked, peak) * (SLACK - STACKED))
 
     def _chain(self) -> Chain:
-        stages = [self.program.stage(k, k + 1) for k in range(self.size)]
-        keys = [(s.jaxpr, tuple(v in self.program.unknown for v in s.ins)) for s in stages]
+        keys = [self.program.weighed(k, k + 1) for k in range(self.program.size)]
         kinds = dict.fromkeys(keys)
         most = WORK // max(sum(len(jaxpr.eqns) for jaxpr, _ in kinds), 1)
-        options = {key: options_of(*key, self.given, most) for key in kinds}
+        options = {key: Weighing(*key, self.given).options(most) for key in kinds}
         forward = {key: known_flops(*key) for key in kinds}
         return Chain(
             [options[key] for key in keys],
@@ -128,32 +130,10 @@ class Planner:
 
         Those are passed over for which what their stages need, put together, is far more.
         """
-        for place in range(len(self.plans) - 1, -1, -1):
-            c = self.plans[place]
-            if (c.bytes * SURE <= size or place < FIRST) and self.bytes_of(place) <= size:
-                return replace(c, bytes=self.bytes_of(place))
+        for place, c in reversed([*enumerate(self.plans)]):
+            if (c.bytes * SURE <= size or place < FIRST) and self.bytes_of(c) <= size:
+                return replace(c, bytes=self.bytes_of(c))
         return None
-
-    def jaxpr(self, plan: Plan) -> Jaxpr:
-        """The jaxpr as checkpoints, by a plan."""
-        program = self.program.jaxpr
-        return program.replace(eqns=[self._segment(*self._part(step)) for step in plan])
-
-    def _part(self, step: Save | Again) -> tuple[Stage, transforms.Policy]:
-        """What a step of a plan runs, and the policy of its residuals."""
-        if isinstance(step, Save):
-            stage = self.program.stage(step.first, step.last)
-            return stage, step.option.policy or everything_saveable
-        made = [self._segment(*self._part(inner)) for inner in step.plan]
-        return self.program.part(made, self.program.cuts[step.last]), nothing_saveable
-
-    def _segment(self, stage: Stage, policy: transforms.Policy) -> ir.Eqn:
-        """A stage under a checkpoint; equal ones share its params, and so all that is derived from them."""
-        key = (stage.jaxpr, policy)
-        if key not in self._params:
-            chosen = with_given(policy, self.given)
-            self._params[key] = CheckpointParams(stage.jaxpr, chosen, Origin(self.name))
-        return rules.new_eqn(checkpoint_p, stage.ins, self._params[key], stage.outs)
 
 
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
@@ -172,17 +152,63 @@ def planned(
 
     ValueError if the budget is less than the least that some plan needs.
     """
-    assert p.budget is not None, "unreachable: called for a checkpoint with a budget"
     sized = [a for a in p.jaxpr.in_avals if not all(map(ir.is_constant, a.shape))]
     if sized:
         raise TypeError(
             f"checkpoint: budget: the sizes of the arguments of {p.origin.name} must be numbers, got {sized[0]}; give "
             f"a policy in place of a budget{errors.at_source(source)}"
         )
-    given = None if p.policy == undecided else p.policy
-    mask = tuple(unknown)
+    outcome = _outcome(p, tuple(unknown), source)
+    given = _given(p)
+    # What is saved outside of segments needs no barrier.
+    return replace(
+        p,
+        jaxpr=p.jaxpr.remember(("planned", outcome), lambda: outcome.written(p, tuple(unknown))),
+        policy=with_given(everything_saveable, given),
+        budget=None,
+        choice=outcome.choice,
+        prevent_cse=p.prevent_cse and given is not None,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a budget came to: the plan, and where the program is cut. It fits every program of the same form."""
+
+    choice: Choice
+    cuts: tuple[int, ...]
+    plan: Plan
+
+    def written(self, p: CheckpointParams, unknown: util.Mask) -> Jaxpr:
+        """The program by the plan."""
+        program = Program(p.jaxpr, unknown, cuts=self.cuts)
+        return Segments(program, _given(p), p.origin.name).jaxpr(self.plan)
+
+
+_OUTCOMES: util.BoundedTable[Outcome] = util.BoundedTable(256)
+"""What budgets came to, by the form of the program: an eager derivative traces it anew at each call."""
+
+
+def _given(p: CheckpointParams) -> transforms.Policy | None:
+    return None if p.policy == undecided else p.policy
+
+
+def _outcome(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) -> Outcome:
+    form = p.jaxpr.remember("form", lambda: form_of(p.jaxpr))
+    key = form and (form.key, unknown, p.policy, p.budget)
+    found = _OUTCOMES.find(key) if key else None
+    if found is None:
+        found = _planned(p, unknown, source)
+        if key:
+            _OUTCOMES.add(key, found)
+    return found
+
+
+def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) -> Outcome:
+    assert p.budget is not None, "unreachable: called for a checkpoint with a budget"
+    given = _given(p)
     planner: Planner = p.jaxpr.remember(
-        ("plans", mask, given), lambda: Planner(p.jaxpr, mask, given, p.origin.name)
+        ("plans", unknown, given), lambda: Planner(p.jaxpr, unknown, given, p.origin.name)
     )
     least, most = planner.least, planner.everything
     size = p.budget.bytes_of(least, most)
@@ -193,12 +219,6 @@ def planned(
             f"{shown(size)}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
             least,
         )
-    policy = with_given(everything_saveable, given)
-    jaxpr = p.jaxpr.remember(
-        ("planned", mask, given, chosen.bytes), lambda: planner.jaxpr(chosen.plan)
-    )
-    # What is saved outside of segments needs no barrier.
-    apart = p.prevent_cse and given is not None
     weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed())
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
-    return replace(p, jaxpr=jaxpr, policy=policy, budget=None, choice=choice, prevent_cse=apart)
+    return Outcome(choice, planner.program.cuts, chosen.plan)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
 from fiveloop.core.dataclass import dataclass
-from fiveloop.remat.budget.options import Option
+from fiveloop.remat.budget.plans import Again, Option, Plan, Save
 
 LEVELS = 512
 """In how many steps the bytes are counted while searching."""
@@ -27,27 +26,6 @@ Deeper ones need little less, and XLA:CPU orders them worse than they are simula
 
 MOST = 48
 """How many plans there are at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Stages `first` to before `last` that save by an option."""
-
-    first: int
-    last: int
-    option: Option
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """Stages `first` to before `last`, of which the operands alone are saved at first; then they follow a plan."""
-
-    first: int
-    last: int
-    plan: Plan
-
-
-Plan: TypeAlias = "tuple[Save | Again, ...]"
 
 
 @dataclass(frozen=True)
@@ -84,11 +62,10 @@ class Chain:
         most, here = before, before
         kept: list[int] = []
         for step in plan:
+            kept.append(self.kept((step,)))
             if isinstance(step, Save):
-                kept.append(step.option.kept)
-                most = max(most, here + pending + step.option.kept + step.option.forward)
+                most = max(most, here + pending + kept[-1] + step.option.forward)
             else:
-                kept.append(int(self.crossing[step.first, step.last]))
                 most = max(most, here + pending + int(self.forward_needs[step.first, step.last]))
             here += kept[-1]
         for step in reversed(plan):
@@ -98,6 +75,14 @@ class Chain:
             else:
                 most = max(most, self.peak(step.plan, here, self.pending[step.last - 1]))
         return most
+
+    def kept(self, plan: Plan) -> int:
+        """The bytes that a plan saves between the two passes."""
+        each = [
+            s.option.kept if isinstance(s, Save) else int(self.crossing[s.first, s.last])
+            for s in plan
+        ]
+        return sum(each)
 
     def again(self, plan: Plan) -> int:
         """The operations that a plan does twice, or more often."""

@@ -40,7 +40,14 @@ class Program:
     `cuts` are the positions between equations where a stage ends, the ends of the jaxpr included.
     """
 
-    def __init__(self, jaxpr: Jaxpr, unknown_in: util.Mask) -> None:
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        unknown_in: util.Mask,
+        most: int = MOST,
+        cuts: Sequence[int] = (),
+    ) -> None:
+        self.most = most
         self.jaxpr = _without_calls(jaxpr)
         self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
@@ -50,7 +57,7 @@ class Program:
             self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
         end = len(self.jaxpr.eqns)
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
-        self.cuts = [0, *self._chosen(), end]
+        self.cuts = tuple(cuts) or (0, *self._chosen(), end)
         self._shared: dict[Hashable, Jaxpr] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
 
@@ -60,6 +67,16 @@ class Program:
             start, stop = self.cuts[first], self.cuts[last]
             self._stages[first, last] = self.part(self.jaxpr.eqns[start:stop], stop)
         return self._stages[first, last]
+
+    @property
+    def size(self) -> int:
+        """How many stages there are."""
+        return len(self.cuts) - 1
+
+    def weighed(self, first: int, last: int) -> tuple[Jaxpr, util.Mask]:
+        """The jaxpr of some stages, and which of its inputs are unknown."""
+        stage = self.stage(first, last)
+        return stage.jaxpr, tuple(v in self.unknown for v in stage.ins)
 
     def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
         """Equations as a jaxpr that gives what is used at `stop` or after it."""
@@ -81,7 +98,7 @@ class Program:
 
     def crossing(self) -> np.ndarray:
         """For stages s and t the bytes of known values made in stages [s, t) and used later."""
-        size = len(self.cuts) - 1
+        size = self.size
         found = np.zeros((size + 1, size + 1), np.int64)
         for v, k in self.made.items():
             if v not in self.unknown:
@@ -99,7 +116,7 @@ class Program:
         A value that several stages use gets a cotangent from each; they are added when all are there. Of an argument
         that one stage uses the cotangent is a result.
         """
-        size = len(self.cuts) - 1
+        size = self.size
         before, during = [0] * size, [0] * size
         for v, stages in self._users().items():
             maker = self._stage_at(self.made[v]) if v in self.made else -1
@@ -121,12 +138,12 @@ class Program:
         return found
 
     def _chosen(self) -> list[int]:
-        """Where to cut: at the places that are worth most, fewer than `MOST` of them."""
+        """Where to cut: at the places that are worth most, fewer than `most` of them."""
         chosen: list[int] = []
         for places in _places(self._alive(), len(self.jaxpr.eqns)):
             more = sorted([*chosen, *places])
-            if len(more) >= MOST:
-                return chosen if len(chosen) > MOST // 3 else self._thinned(more)
+            if len(more) >= self.most:
+                return chosen if len(chosen) > self.most // 3 else self._thinned(more)
             chosen = more
         return chosen
 
@@ -135,7 +152,7 @@ class Program:
         ends = [0, *places, len(self.jaxpr.eqns)]
         kinds = [self._kind(first, stop) for first, stop in pairwise(ends)]
         sizes = [stop - first for first, stop in pairwise(ends)]
-        least = -(-len(places) // (MOST - 1))
+        least = -(-len(places) // (self.most - 1))
 
         def work(cut: tuple[int, int]) -> int:
             """How many equations there are in parts that differ."""

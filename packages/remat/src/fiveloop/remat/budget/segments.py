@@ -1,0 +1,152 @@
+"""Plans written out: a jaxpr whose stages are checkpoints, and loops whose bodies are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiveloop.core import Jaxpr, ir, rules, transforms, util
+from fiveloop.core.dataclass import dataclass
+from fiveloop.remat.budget.plans import Again, Parts, Plan, Save
+from fiveloop.remat.budget.stages import Program, Stage, unknown_vars
+from fiveloop.remat.policies import everything_saveable, first_of, nothing_saveable
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+
+
+def with_given(policy: transforms.Policy, given: transforms.Policy | None) -> transforms.Policy:
+    """A policy that leaves to another what the user's policy has no opinion of."""
+    return policy if given is None else first_of(given, policy)
+
+
+class Segments:
+    """Plans of a program as checkpoints; equal ones share their params, and so all that is derived from them.
+
+    All have one origin, so that those computed again in one body are kept apart from each other, too.
+    """
+
+    def __init__(self, program: Program, given: transforms.Policy | None, name: str = "") -> None:
+        self.program = program
+        self.given = given
+        self.name = name
+        self.origin = Origin(name)
+        self._params: dict[object, CheckpointParams] = {}
+
+    def jaxpr(self, plan: Plan) -> Jaxpr:
+        """The program by a plan."""
+        return self.program.jaxpr.replace(eqns=self._eqns(plan))
+
+    def _eqns(self, plan: Plan) -> list[ir.Eqn]:
+        return [self._saving(s) if isinstance(s, Save) else self._again(s) for s in plan]
+
+    def _saving(self, step: Save) -> ir.Eqn:
+        stage, option = self.program.stage(step.first, step.last), step.option
+        return self._segment(stage, option.policy or everything_saveable, option.parts)
+
+    def _again(self, step: Again) -> ir.Eqn:
+        stage = self.program.part(self._eqns(step.plan), self.program.cuts[step.last])
+        return self._segment(stage, nothing_saveable)
+
+    def _segment(
+        self, stage: Stage, policy: transforms.Policy, parts: Sequence[Parts | None] = ()
+    ) -> ir.Eqn:
+        key = (stage.jaxpr, policy, parts)
+        if key not in self._params:
+            unknown = tuple(v in self.program.unknown for v in stage.ins)
+            jaxpr = in_parts(stage.jaxpr, unknown, parts, self.given, self.name)
+            chosen = with_given(policy, self.given)
+            self._params[key] = CheckpointParams(jaxpr, chosen, self.origin)
+        return rules.new_eqn(checkpoint_p, stage.ins, self._params[key], stage.outs)
+
+
+@dataclass(frozen=True)
+class Body:
+    """The body of a loop: equations that read Refs, those that compute, as a jaxpr, and those that write.
+
+    computed : [*what is read, *binders used] -> [*what is written or a result]
+    """
+
+    whole: rules.Body
+    reads: Sequence[ir.Eqn]
+    computed: Jaxpr
+    writes: Sequence[ir.Eqn]
+    unknown: util.Mask
+
+    def in_parts(self, parts: Parts, given: transforms.Policy | None, name: str) -> Jaxpr:
+        """The body, of which what is computed follows a plan."""
+        program = Program(self.computed, self.unknown, cuts=parts.cuts)
+        eqns = Segments(program, given, name).jaxpr(parts.plan).eqns
+        return self.whole.jaxpr.replace(eqns=[*self.reads, *eqns, *self.writes])
+
+
+def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
+    """The body of a loop; None if the equation is no loop, or reads what it has written."""
+    bodies = (rules.bodies_rules.find(eqn.primitive) or (lambda p: []))(eqn.params)
+    if len(bodies) != 1 or bodies[0].role != "loop":
+        return None
+    jaxpr = bodies[0].jaxpr
+    sorted_eqns = _sorted(jaxpr)
+    if sorted_eqns is None:
+        return None
+    reads, pure, writes = sorted_eqns
+    made = {v for e in pure for v in e.outvars}
+    ins = [v for v in ir.vars_in_order([a for e in pure for a in e.invars]) if v not in made]
+    used = ir.used_vars([*jaxpr.outvars, *[a for e in writes for a in e.invars]])
+    outs = [v for e in pure for v in e.outvars if v in used]
+    late = _unknown_within(jaxpr, unknown)
+    computed = Jaxpr(ins, pure, outs, jaxpr.name)
+    return Body(bodies[0], reads, computed, writes, tuple(v in late for v in ins))
+
+
+def _sorted(jaxpr: Jaxpr) -> tuple[list[ir.Eqn], list[ir.Eqn], list[ir.Eqn]] | None:
+    """The equations that read, compute and write, if they may run in this order."""
+    reads, pure, writes = list[ir.Eqn](), list[ir.Eqn](), list[ir.Eqn]()
+    computed, written = set[ir.Var](), set[ir.Var]()
+    for eqn in jaxpr.eqns:
+        used = ir.used_vars(eqn.invars)
+        if ir.changed_refs(eqn):
+            writes.append(eqn)
+            written |= {*eqn.outvars, *ir.changed_refs(eqn)}
+        elif not written.isdisjoint(used):
+            return None
+        elif any(a.aval.accumulates for a in (*eqn.invars, *eqn.outvars)) or eqn.effects:
+            if not computed.isdisjoint(used):
+                return None
+            reads.append(eqn)
+        else:
+            pure.append(eqn)
+            computed.update(eqn.outvars)
+    return reads, pure, writes
+
+
+def _unknown_within(body: Jaxpr, unknown: util.Mask) -> set[ir.Var]:
+    """The variables of a loop's body that depend on unknown operands of the loop, in some step."""
+    last = min(len(unknown), len(body.invars))
+    mask = (False,) * (len(body.invars) - last) + tuple(unknown[len(unknown) - last :])
+    while True:
+        found = unknown_vars(body, mask)
+        more = tuple(m or v in found for m, v in zip(mask, body.invars, strict=True))
+        if more == mask:
+            return found
+        mask = more
+
+
+def in_parts(
+    jaxpr: Jaxpr,
+    unknown: util.Mask,
+    parts: Sequence[Parts | None],
+    given: transforms.Policy | None,
+    name: str = "",
+) -> Jaxpr:
+    """The jaxpr, of whose equations some are loops with bodies that follow plans: one for each equation, or none."""
+    if not any(parts):
+        return jaxpr
+    late = unknown_vars(jaxpr, unknown)
+
+    def each(eqn: ir.Eqn, plan: Parts | None) -> ir.Eqn:
+        body = plan and body_of(eqn, tuple(isinstance(a, ir.Var) and a in late for a in eqn.invars))
+        if not body or plan is None:
+            return eqn
+        new = body.in_parts(plan, given, name)
+        old = body.whole.jaxpr
+        return eqn.replace(params=ir.with_jaxprs(eqn.params, lambda j: new if j is old else j))
+
+    return jaxpr.replace(eqns=list(map(each, jaxpr.eqns, parts)))
