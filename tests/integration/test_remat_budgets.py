@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from benchmarks.remat.inputs import POLICIES, policy_of
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.fiveloop_library import LIBRARY
 
-from fiveloop.core import grad, jit, transforms, tree_leaves
+from fiveloop.core import Jaxpr, grad, jit, prims, rules, transforms, tree_leaves
 from fiveloop.remat import checkpoint, policies, residuals, timeline
 from fiveloop.remat.budget import options, plan
 from fiveloop.remat.budget.plan import planned
@@ -37,6 +38,7 @@ def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def noted(p: Any, unknown: Any, source: Any) -> Any:
         found = planned(p, unknown, source)
+        assert found.choice is not None
         sizes.append(p.budget.bytes_of(found.choice.least, found.choice.everything))
         return found
 
@@ -52,14 +54,22 @@ def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5 * np.abs(y).max())
 
 
-SAME = 1.01
-"""How much more bytes a plan may need that counts as one of the same bytes: plans differ by single small arrays."""
+def products(jaxpr: Jaxpr) -> Any:
+    """The operations of the contractions of a jaxpr, those of loops as often as they run."""
+    total: Any = 0
+    for eqn in jaxpr.eqns:
+        bodies = (rules.bodies_rules.find(eqn.primitive) or (lambda params: []))(eqn.params)
+        total += sum(body.trips * products(body.jaxpr) for body in bodies)
+        if eqn.primitive is prims.dot_general_p:
+            total += transforms.equation_cost(eqn).flops
+    return total
+
 
 MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
 """Plans of stages that hold one product each need up to a sixth more bytes here than the policy on blocks of two."""
 
 
-@pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts"])
+@pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts", "lstm", "neural_ode"])
 def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> None:
     model = MODELS[name]
     arguments = model.arguments()
@@ -73,15 +83,19 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
     unknown = (False,) * len(names) + (True,) * sum(nonzero)
     planner = plan.Planner(made, unknown, None)
 
-    def operations(chosen: plan.Candidate) -> Any:
-        passes = options.both_passes(
-            planner.segments.jaxpr(chosen.plan), unknown, policies.everything_saveable
-        )
-        return transforms.operations_of(passes.jaxpr)
+    def passes(chosen: plan.Candidate) -> Jaxpr:
+        jaxpr = planner.segments.jaxpr(chosen.plan)
+        return options.both_passes(jaxpr, unknown, policies.everything_saveable).jaxpr
 
-    nothing_again = operations(planner.all)
+    all_saved = passes(planner.all)
     for policy in [p for p in POLICIES if (name, p) not in MORE]:
         theirs = halves(replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy))))
-        room = plan.ROOM + 1 + int(SAME * plan.SLACK * timeline.peak(theirs.both_passes()))
+        room = plan.ROOM + 1 + int(plan.SLACK * timeline.peak(theirs.both_passes()))
         ours = planner.within(room)
-        assert ours is not None and operations(ours) - nothing_again <= theirs.flops_again
+        assert ours is not None
+        if policy == "everything_saveable":
+            # What is light is done again all the same, where keeping it takes longer.
+            assert products(passes(ours)) <= 1.01 * products(all_saved)
+        else:
+            again = map(transforms.operations_of, (passes(ours), all_saved))
+            assert operator.sub(*again) <= theirs.flops_again

@@ -96,7 +96,9 @@ class Weighing:
             return [replace(first, again=0)]
         found = [first]
         if holds_loop(self.jaxpr):
-            found += map(self.option, [nothing_saveable, minimum_cut, *map(Scheduled, SLOTS)])
+            found += map(self.option, [minimum_cut, *map(Scheduled, SLOTS)])
+            whole: tuple[transforms.Policy, ...] = (nothing_saveable, *WRITTEN)
+            found += [self.bodies_under(policy) for policy in whole]
             found += self.planned_loops(most)
         else:
             found.append(self.option(nothing_saveable))
@@ -144,19 +146,29 @@ class Weighing:
                 between += [(a, o), (o, b)]
         return found
 
+    def equations(self) -> list[tuple[ir.Eqn, util.Mask]]:
+        """The equations of the stage, and which of their operands are unknown."""
+        late = unknown_vars(self.jaxpr, self.unknown)
+        return [
+            (e, tuple(isinstance(a, ir.Var) and a in late for a in e.invars))
+            for e in self.jaxpr.eqns
+        ]
+
+    def bodies_under(self, policy: transforms.Policy) -> Option:
+        """The option that puts the whole body of each loop under a checkpoint with a policy."""
+        bodies = [body_of(*each) for each in self.equations()]
+        if not any(bodies):
+            return self.option(policy)
+        step = Save(0, 1, Option(policy, 0, 0, 0, 0))
+        parts = [Parts((0, len(b.computed.eqns)), (step,)) if b else None for b in bodies]
+        return self.option(minimum_cut, tuple(parts))
+
     def planned_loops(self, most: int) -> list[Option]:
         """Ways to go back through the stage with plans of its loops' bodies.
 
         One is split as it is; the others differ from it as their parts do.
         """
-        late = unknown_vars(self.jaxpr, self.unknown)
-        masks = [
-            tuple(isinstance(a, ir.Var) and a in late for a in e.invars) for e in self.jaxpr.eqns
-        ]
-        loops = [
-            ways_of(eqn, mask, self.given, most)
-            for eqn, mask in zip(self.jaxpr.eqns, masks, strict=True)
-        ]
+        loops = [ways_of(eqn, mask, self.given, most) for eqn, mask in self.equations()]
         plans = [
             [ways[min(k, len(ways) - 1)] if ways else NO_WAY for ways in loops]
             for k in range(max(map(len, loops), default=0))
@@ -259,18 +271,21 @@ def _steps(
         for first in range(program.size - length + 1):
             last = first + length
             jaxpr, unknown = program.weighed(first, last)
-            whole = length in (1, program.size)
-            options = Weighing(jaxpr, unknown, given).options(most if whole else min(most, FEW))
+            options = Weighing(jaxpr, unknown, given).options(
+                most if length == 1 else min(most, FEW)
+            )
             beside = max(during[first:last])
             found[first, last] = [
-                (Save(first, last, o), o.backward + beside, o.kept, o.again)
+                # A step's part of what is kept is taken out of the stack.
+                (Save(first, last, o), o.kept + o.backward + beside, o.kept, o.again)
                 for o in options
                 if o.policy is not None or len(options) == 1
             ]
             if length > 1 and any(unknown):
                 inner = [min(found[k, k + 1], key=lambda step: step[2]) for k in range(first, last)]
                 plan = tuple(step for step, *_ in inner)
-                need = sum(s[2] for s in inner) + max(s[1] for s in inner)
+                kept = sum(kept for _, _, kept, _ in inner)
+                need = kept + max(need - kept for _, need, kept, _ in inner)
                 again = known_flops(jaxpr, unknown) + sum(s[3] for s in inner)
                 run = Again(first, last, plan)
                 found[first, last].append((run, need, int(crossing[first, last]), again))
