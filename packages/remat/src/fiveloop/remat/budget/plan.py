@@ -13,7 +13,7 @@ from fiveloop.remat.budget.options import Weighing, both_passes, holds_loop, kno
 from fiveloop.remat.budget.plans import Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, with_given
-from fiveloop.remat.budget.stages import Program
+from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
@@ -68,8 +68,10 @@ class Planner:
         self._bytes: dict[Plan, int] = {}
 
     def _candidate(self, plan: Plan) -> Candidate:
-        again, kept = self.chain.again(plan), self.chain.kept(plan)
-        time = transforms.gradient_time(self.program.jaxpr, again, kept)
+        jaxpr = self.program.jaxpr
+        made = ir.used_vars(jaxpr.outvars) & ({*self.program.made} - self.program.unknown)
+        kept = self.chain.kept(plan) - sum(map(size_of, made))
+        time = transforms.gradient_time(jaxpr, self.chain.again(plan), kept)
         return Candidate(plan, self.chain.peak(plan), time)
 
     @property
