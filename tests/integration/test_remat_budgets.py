@@ -72,8 +72,12 @@ MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
 SAME = 1.01
 """How much more bytes a plan may need that counts as one of the same bytes: plans differ by single small arrays."""
 
-MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
-"""Plans of stages that hold one product each need up to a sixth more bytes here than the policy on blocks of two."""
+MORE = {
+    ("unet", "dots_saveable"),
+    ("unet", "dots_with_no_batch_dims_saveable"),
+    ("diffusion", "nothing_saveable"),
+}
+"""Plans of stages that hold one product each need more bytes here than the policy on blocks of two, by up to a sixth."""
 
 
 @pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts", "lstm", "neural_ode"])
