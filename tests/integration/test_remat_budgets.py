@@ -77,7 +77,7 @@ MORE = {
     ("unet", "dots_with_no_batch_dims_saveable"),
     ("diffusion", "nothing_saveable"),
 }
-"""Plans of stages that hold one product each need more bytes here than the policy on blocks of two, by up to a sixth."""
+"""Plans of stages of one product each need more bytes here than the policy on blocks of two, by up to a sixth."""
 
 
 @pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts", "lstm", "neural_ode"])
