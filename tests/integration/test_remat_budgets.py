@@ -65,10 +65,6 @@ def products(jaxpr: Jaxpr) -> Any:
     return total
 
 
-MORE = {("unet", "dots_saveable"), ("unet", "dots_with_no_batch_dims_saveable")}
-"""Plans of stages that hold one product each need up to a sixth more bytes here than the policy on blocks of two."""
-
-
 SAME = 1.01
 """How much more bytes a plan may need that counts as one of the same bytes: plans differ by single small arrays."""
 
