@@ -120,6 +120,18 @@ def test_explain_names_what_the_turns_hold_and_how_many_there_are() -> None:
     assert not any("operand" in o.name for loop in open_ended for o in loop.operands)
 
 
+@pytest.mark.parametrize(
+    "limits", [{}, {"checkpoints": online.Online(3, tape=2)}, {"max_steps": 12}]
+)
+def test_explain_names_the_number_of_steps(limits: Any) -> None:
+    def loop(x: Any, n: Any) -> Any:
+        return while_loop(lambda v: v[0] < n, lambda v: (v[0] + 1, fnp.sin(v[1])), (0, x), **limits)
+
+    found = explain(grad(lambda x, n: loop(x, n)[1]), X, 9).loops
+    assert not any("operand" in o.name for each in found for o in each.operands)
+    assert any(o.name == "steps" for each in found for o in each.operands)
+
+
 def test_explain_tells_how_many_steps_run_again_if_that_is_known() -> None:
     text = str(
         explain(grad(lambda x: scan(lambda c, _: (c * x, None), x, length=50, checkpoints=4)[0]), X)

@@ -56,7 +56,7 @@ class _Machine:
         if self.steps is not None:
             n = arrays.as_value(np.int64(self.steps))
         num = self.p.num_operands - 1
-        named(values, self.p.names)
+        named([n, *values], ["steps", *self.p.names])
         consts, forward, backward = self.p.parts(values[:num])
         binders = self.p.forward.invars[1 : 1 + self.p.num_consts]
         held = [

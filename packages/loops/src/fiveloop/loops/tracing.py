@@ -123,6 +123,7 @@ def loop_of(
     num_consts, turn = len(traced.consts) + counted, min(unroll, nsteps)
     if counted:
         body = common.with_inputs(body, [INDEX], 1)
+        names.name_inputs(body.invars[1:], ["steps"])
     which = "lowest" if counted else ""
     params = ForParams(
         nsteps,
