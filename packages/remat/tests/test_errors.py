@@ -103,8 +103,8 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "static argument without a hash": (
         lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, [1]),
         TypeError,
-        "checkpoint of <lambda>: static argument `n` must be hashable, got [1] of type list; a tuple in place of a "
-        "list",
+        "checkpoint of <lambda>: static argument `n` must be hashable, got [1] of type list; pass a tuple in place of "
+        "a list",
     ),
     "static_argnums": (
         lambda: checkpoint(misfit, static_argnums=5),

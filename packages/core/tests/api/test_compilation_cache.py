@@ -26,7 +26,7 @@ PROGRAM = """
 import sys
 import numpy as np
 from fiveloop.core import compilation_counts, enable_compilation_cache, grad, jit
-from fiveloop.core.prims import sin
+from fiveloop.core.primitives.special import sin
 enable_compilation_cache(sys.argv[1], max_bytes=int(sys.argv[2]))
 big = np.arange(100.0)
 outs = [sin(2.0), jit(lambda x: x + big)(1.0)[3], jit(lambda x: x * 2, donate_argnums=0)(jit(abs)(np.ones(2)))[0]]

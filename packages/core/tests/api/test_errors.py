@@ -272,12 +272,12 @@ JIT: dict[str, Case] = {
     "static argument without a hash": (
         lambda: jit(lambda a, b: a, static_argnums=1)(X, [1]),
         TypeError,
-        "jit of <lambda>: static argument `b` must be hashable, got [1] of type list; a tuple in place of a list",
+        "jit of <lambda>: static argument `b` must be hashable, got [1] of type list; pass a tuple in place of a list",
     ),
     "static argument by name": (
         lambda: jit(lambda a, b: a, static_argnames="b")(X, b={}),
         TypeError,
-        "jit of <lambda>: static argument `b` must be hashable, got {} of type dict; a tuple in place of a list",
+        "jit of <lambda>: static argument `b` must be hashable, got {} of type dict; pass a tuple in place of a list",
     ),
     "array as a static argument": (
         lambda: jit(lambda a, b: a, static_argnums=1)(X, K),
@@ -321,8 +321,8 @@ JIT: dict[str, Case] = {
     "make_jaxpr: static argument without a hash": (
         lambda: make_jaxpr(lambda a, b: a, static_argnums=1)(X, [1]),
         TypeError,
-        "make_jaxpr of <lambda>: static argument `b` must be hashable, got [1] of type list; a tuple in place of a "
-        "list",
+        "make_jaxpr of <lambda>: static argument `b` must be hashable, got [1] of type list; pass a tuple in place of "
+        "a list",
     ),
     "make_jaxpr: static_argnums": (
         lambda: make_jaxpr(lambda a, b: a, static_argnums=5),

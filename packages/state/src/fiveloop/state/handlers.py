@@ -188,7 +188,7 @@ def call_handler(
     >>> outs = call_handler(closed_call_p, handling, ref, [as_value(-1.0)], p)
     >>> CheckEffect.at_return(ref[...])
     Traceback (most recent call last):
-    fiveloop.state.checks.site.CheckError: not positive
+    fiveloop.state.checks.record.CheckError: not positive
       at ...
     """
     return lead.bind_led(prim, ref, operands, p, handling.thread)

@@ -29,7 +29,7 @@ def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | s
         if _has_hash(x) and not isinstance(x, trace.Tracer):
             continue
         called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
-        advice = "a tuple in place of a list"
+        advice = "pass a tuple in place of a list"
         if isinstance(x, Value):
             advice = "leave it out of the static ones"
         raise TypeError(

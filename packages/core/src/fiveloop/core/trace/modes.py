@@ -362,7 +362,7 @@ class UserContext(Setting[T]):
         except TypeError:
             raise TypeError(
                 f"{self.name}: expected a hashable value, as functions are traced anew for each, got {value!r} of type "
-                f"{type(value).__name__}; a tuple in place of a list{errors.at_source(ir.user_source())}"
+                f"{type(value).__name__}; pass a tuple in place of a list{errors.at_source(ir.user_source())}"
             ) from None
         return self.to(value)
 
