@@ -107,6 +107,10 @@ class Record:
             return replace(self, operands=()) if self.operands else self
         return replace(self, operands=tuple(util.select_by(kept, self.operands)))
 
+    def in_order(self, order: Sequence[int]) -> Record:
+        """The record of the loop with its operands in another order."""
+        return replace(self, operands=tuple(self.operands[k] for k in order if self.operands))
+
     def pushed(self) -> Record:
         """The record of the loop whose values go through it together with tangents."""
         role = self.role if self.role.endswith(PUSHES) else f"{self.role}, {PUSHES}"

@@ -15,7 +15,8 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
     """The operands still used, and the smaller loop; None if nothing is left of it."""
     p = eqn.params
     if p.num_carry:
-        if all(used):
+        # One that ends early and carries whether it has ended is planned, and what it has no use for is gone.
+        if all(used) or (p.end is not None and any(used)):
             return [True] * len(eqn.invars), eqn
         p = stateful(p)
     states = is_state(p, [a.aval for a in eqn.invars])

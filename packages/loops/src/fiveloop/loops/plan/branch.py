@@ -40,14 +40,14 @@ def branch(eqn: ir.Eqn, around: Around) -> Planned:
     if p.num_carry:
         return Planned(eqn)
     names = dict(zip(p.body.invars[1:], p.names, strict=True))
-    body, told = _body(p.body, names, _untouched(eqn, around))
+    body, told = _body(p.body, names, untouched(eqn, around))
     if body is p.body:
         return Planned(eqn, told=told)
     loop = rules.new_eqn(eqn.primitive, eqn.invars, replace(p, body=body), eqn.outvars, eqn.source)
     return Planned(loop, told=told)
 
 
-def _untouched(eqn: ir.Eqn, around: Around) -> set[ir.Var]:
+def untouched(eqn: ir.Eqn, around: Around) -> set[ir.Var]:
     """The Refs that hold zeros where a step writes to them: its own slot, of what is zero before the loop."""
     stacks = Stacks(eqn, around)
     zeros = {v for v, made in around.made.items() if _spreads_zero(made)}

@@ -11,7 +11,18 @@ from fiveloop.core.trace.tracer import is_eager
 from fiveloop.loops.analysis.accesses import Around, around
 from fiveloop.loops.analysis.array_life import promote_carried
 from fiveloop.loops.options import STEPS
-from fiveloop.loops.plan import branch, carry, fold, fuse, hoist, operands, promote, sink, unroll
+from fiveloop.loops.plan import (
+    branch,
+    carry,
+    fold,
+    fuse,
+    hoist,
+    masked,
+    operands,
+    promote,
+    sink,
+    unroll,
+)
 from fiveloop.loops.primitives import for_loop, while_loop
 from fiveloop.loops.record import OFF, Decision, Planned
 from fiveloop.loops.tracing import BODY_PASSES, BodyPass, TracedBody
@@ -102,15 +113,16 @@ def _plan(jaxpr: Jaxpr) -> Jaxpr:
         # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
         made = Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
         planned = transforms.dce(made, [True] * len(jaxpr.outvars))[0]
-    turned = [_with_turns(eqn) for eqn in planned.eqns]
+    where = around(planned)
+    turned = [_with_turns(eqn, where) for eqn in planned.eqns]
     return planned if all(map(is_, turned, planned.eqns)) else planned.replace(eqns=turned)
 
 
-def _with_turns(eqn: ir.Eqn) -> ir.Eqn:
+def _with_turns(eqn: ir.Eqn, where: Around) -> ir.Eqn:
     """A loop with several steps to a turn, chosen when all else is done, and what has no use is gone."""
     if eqn.primitive is not for_loop.for_p or "unroll" in eqn.params.off:
         return eqn
-    done = unroll.unroll(eqn)
+    done = masked.masked(eqn, where) or unroll.unroll(eqn)
     p = done.loop.params
     if not p.record.tells:
         return done.loop
