@@ -2,7 +2,8 @@
 
 A short step takes no more time than asking whether it is to be taken. So the loop asks once a turn, and the last turn
 runs to its end: its steps after the end of the loop put back what is carried, and write zeros to slots of their own
-that hold zeros. These steps are of operations alone: no Python, no inner loop and no other effect.
+that hold zeros. These steps are of operations alone: no Python, no inner loop and no other effect. A loop without such
+slots, of which nothing is kept or stacked, asks in each step: on jaxlib 0.10.2 some of them are slower otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def masked(eqn: ir.Eqn, around: Around) -> Planned | None:
         return None
     step, flag = ends
     slots = branch.untouched(eqn.replace(params=replace(p, body=step)), around)
-    if not all(_leaves_no_trace(e, slots) for e in step.eqns):
+    if not slots or not all(_leaves_no_trace(e, slots) for e in step.eqns):
         return None
     which = [k == flag for k in range(len(step.invars))]
     body = discharge.discharge_jaxpr(_masked(step, flag, slots), which, which)
