@@ -116,18 +116,24 @@ def test_derivatives_are_those_of_the_steps_taken(count: int) -> None:
 
 
 def test_it_goes_down_as_well() -> None:
-    f = lambda x: steps(np.float32(6.0), x, reverse=True)[1]
+    def f(x: Any) -> Any:
+        return steps(np.float32(6.0), x, reverse=True)[1]
+
     _, want = by_hand(6, X)
     got = np.asarray(jit(f)(X))
     np.testing.assert_allclose(got, [*[0.0] * (LENGTH - 6), *map(float, want[::-1])], rtol=1e-5)
     wanted: Any = lambda x: sum(by_hand(6, x)[1])
+    total: Any = lambda x: f(x).sum()
     slope = grad(wanted)(X)
-    np.testing.assert_allclose(np.asarray(jit(grad(lambda x: f(x).sum()))(X)), slope(X), rtol=1e-4)
+    np.testing.assert_allclose(np.asarray(jit(grad(total))(X)), slope, rtol=1e-4)
 
 
 def test_lanes_and_loops_around_it() -> None:
     counts = np.asarray([3.0, 7.0], np.float32)
-    f = lambda c, x: bounded(c, x)[1]
+
+    def f(c: Any, x: Any) -> Any:
+        return bounded(c, x)[1]
+
     want = [float(by_hand(int(c), X)[0]) for c in counts]
     np.testing.assert_allclose(np.asarray(jit(vmap(f, (0, None)))(counts, X)), want, rtol=1e-5)
     plain: list[Any] = [grad(partial(last, int(c))) for c in counts]
