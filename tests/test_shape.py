@@ -214,6 +214,14 @@ def test_a_distribution_carries_the_licence(name: str) -> None:
     assert project(name)["license"] == "Apache-2.0"
 
 
+def test_a_page_has_no_conflict_left_in_it() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("packages/*/*.md")]
+    lines = {p: p.read_text(encoding="utf-8").split("\n") for p in pages}
+    assert [
+        shown(p) for p in pages if any(x[:8] in ("<<<<<<< ", ">>>>>>> ") for x in lines[p])
+    ] == []
+
+
 def test_the_changelog_tells_of_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"## {project('core')['version']}" in text
