@@ -65,15 +65,12 @@ def products(jaxpr: Jaxpr) -> Any:
     return total
 
 
-SAME = 1.01
-"""How much more bytes a plan may need that counts as one of the same bytes: plans differ by single small arrays."""
-
-MORE = {
-    ("unet", "dots_saveable"),
-    ("unet", "dots_with_no_batch_dims_saveable"),
-    ("diffusion", "nothing_saveable"),
+LARGER = {
+    ("unet", "dots_saveable"): 7 / 6,
+    ("unet", "dots_with_no_batch_dims_saveable"): 7 / 6,
+    ("diffusion", "nothing_saveable"): 7 / 6,
 }
-"""Plans of stages of one product each need more bytes here than the policy on blocks of two, by up to a sixth."""
+"""How many times the bytes of the policy, on blocks of two products, plans of stages of one product each need here."""
 
 
 @pytest.mark.parametrize("name", ["mixer", "unet", "diffusion", "experts", "lstm", "neural_ode"])
@@ -95,14 +92,15 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
         return options.both_passes(jaxpr, unknown, policies.everything_saveable).jaxpr
 
     all_saved = passes(planner.all)
-    for policy in [p for p in POLICIES if (name, p) not in MORE]:
+    for policy in POLICIES:
         theirs = halves(replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy))))
-        room = plan.ROOM + 1 + int(SAME * plan.SLACK * timeline.peak(theirs.both_passes()))
+        peak = timeline.peak(theirs.both_passes()) * LARGER.get((name, policy), 1)
+        room = plan.ROOM + 1 + int(plan.SLACK * peak)
         ours = planner.within(room)
         assert ours is not None
         if policy == "everything_saveable":
             # What is light is done again all the same, where keeping it takes longer.
-            assert products(passes(ours)) <= 1.01 * products(all_saved)
+            assert products(passes(ours)) <= products(all_saved)
         else:
             again = map(transforms.operations_of, (passes(ours), all_saved))
             assert operator.sub(*again) <= theirs.flops_again
