@@ -336,3 +336,11 @@ def test_complex_zero_has_no_direction() -> None:
     out, dot = jvp(grad(lambda z: reduce_sum(e.abs(z))), (zero,), (zero + 1,))
     np.testing.assert_array_equal(np.asarray(out), zero)
     np.testing.assert_array_equal(np.asarray(dot), zero)
+
+
+def test_sums_of_exponentials_are_right_to_the_last_bits() -> None:
+    apart = np.concatenate([np.linspace(0, 80, 4001), [0.0, np.inf, np.nan]]).astype(np.float32)
+    found = np.asarray(sp.logaddexp(np.float32(0), -apart)).astype(np.float64)
+    want = np.log1p(np.exp(-apart.astype(np.float64)))
+    np.testing.assert_allclose(found, want, rtol=4e-7)
+    assert (np.asarray(sp.logaddexp(apart[-2:], apart[-2:])) == apart[-2:])[0]

@@ -136,3 +136,19 @@ def test_refusals(call: Callable[[], Any], message: str) -> None:
         call()
     assert message in str(error.value)
     assert "test_reduce.py" in str(error.value)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.bool_])
+def test_places_of_extremes_among_many(dtype: Any) -> None:
+    """Where the rank of an element and its index are one number, ties, zeros and NaN count as they do elsewhere."""
+    drawn = np.random.default_rng(0).integers(-3, 4, size=(40, 30)).astype(np.float64)
+    if dtype is np.int32:
+        drawn[5, 6], drawn[:, 7] = np.iinfo(dtype).max, np.iinfo(dtype).min
+    elif dtype is not np.bool_:
+        drawn[5, 6:9], drawn[8, :20], drawn[9, 6:9] = (np.inf, -np.inf, np.nan), -0.0, -np.nan
+    x = drawn.astype(dtype)
+    wide = x.astype(np.float64)
+    for axis in (0, 1, None):
+        assert (np.asarray(r.argmax(x, axis)) == np.argmax(wide, axis)).all()
+        assert (np.asarray(r.argmin(x, axis)) == np.argmin(wide, axis)).all()
+    assert r.argmax(np.ones((200, 4), dtype), 0, np.uint8).dtype == np.uint8

@@ -151,28 +151,69 @@ def _arg_aval(name: str) -> Callable[[ir.Avals, ArgParams], list[ir.Aval]]:
     return rule
 
 
+MANY = 128
+"""Elements from which on indices of extremes are found by `_in_one_number`; XLA may run less in the calling thread."""
+
+
 def _arg_lower(kind: str) -> rules.Lower:
+    def rule(ctx: Any, xs: hlo.IRValues, p: ArgParams) -> list[hlo.IRValue]:
+        (x,) = xs
+        size = ir.size_of(x.shape)
+        fits = x.dtype.itemsize <= 4 and x.dtype.kind != "u"
+        is_many = ir.is_constant(size) and size >= MANY
+        return [(_in_one_number if fits and is_many else _in_two_numbers)(ctx.b, x, p, kind)]
+
+    return rule
+
+
+def _in_two_numbers(b: hlo.Builder, x: hlo.IRValue, p: ArgParams, kind: str) -> hlo.IRValue:
     """Carry the extreme and its index; a NaN that comes first stays, and the lesser index at a tie."""
     direction = "GT" if kind == "max" else "LT"
 
-    def rule(ctx: Any, xs: hlo.IRValues, p: ArgParams) -> list[hlo.IRValue]:
-        b: hlo.Builder = ctx.b
-        (values,) = xs
+    def better(left: list[hlo.IRValue], right: list[hlo.IRValue]) -> list[hlo.IRValue]:
+        (x, i), (y, j) = left, right
+        wins = hlo.compare(b, x, y, direction)
+        if x.dtype.kind not in "iub":
+            wins = hlo.or_(b, wins, hlo.compare(b, x, x, "NE"))
+        tied = hlo.and_(b, hlo.compare(b, x, y, "EQ"), hlo.compare(b, i, j, "LT"))
+        return [hlo.select(b, wins, x, y), hlo.select(b, hlo.or_(b, wins, tied), i, j)]
 
-        def better(left: list[hlo.IRValue], right: list[hlo.IRValue]) -> list[hlo.IRValue]:
-            (x, i), (y, j) = left, right
-            wins = hlo.compare(b, x, y, direction)
-            if x.dtype.kind not in "iub":
-                wins = hlo.or_(b, wins, hlo.compare(b, x, x, "NE"))
-            tied = hlo.and_(b, hlo.compare(b, x, y, "EQ"), hlo.compare(b, i, j, "LT"))
-            return [hlo.select(b, wins, x, y), hlo.select(b, hlo.or_(b, wins, tied), i, j)]
+    places = hlo.iota(b, x.shape, p.index_dtype, p.axis)
+    worst = hlo.constant(b, hlo.identity(kind, x.dtype), (), x.dtype)
+    after = hlo.constant(b, np.iinfo(p.index_dtype).max, (), p.index_dtype)
+    return hlo.reduce_generic(b, [x, places], [worst, after], [p.axis], better)[1]
 
-        places = hlo.iota(b, values.shape, p.index_dtype, p.axis)
-        worst = hlo.constant(b, hlo.identity(kind, values.dtype), (), values.dtype)
-        after = hlo.constant(b, np.iinfo(p.index_dtype).max, (), p.index_dtype)
-        return [hlo.reduce_generic(b, [values, places], [worst, after], [p.axis], better)[1]]
 
-    return rule
+def _in_one_number(b: hlo.Builder, x: hlo.IRValue, p: ArgParams, kind: str) -> hlo.IRValue:
+    """The greatest 64-bit integer of a rank above and the index below: XLA makes vector instructions of that."""
+    low = hlo.constant(b, 0xFFFFFFFF, x.shape, np.int64)
+    rank = hlo.convert(b, _rank(b, x, kind), np.int64)
+    high = hlo.shift_left(b, rank, hlo.constant(b, 32, x.shape, np.int64))
+    places = hlo.sub(b, low, hlo.iota(b, x.shape, np.int64, p.axis))
+    found = hlo.not_(b, hlo.reduce(b, hlo.or_(b, high, places), [p.axis], "max"))
+    low = hlo.constant(b, 0xFFFFFFFF, found.shape, np.int64)
+    return hlo.convert(b, hlo.and_(b, found, low), p.index_dtype)
+
+
+def _rank(b: hlo.Builder, x: hlo.IRValue, kind: str) -> hlo.IRValue:
+    """A 32-bit integer for each element, greater for the better of two, and greatest for NaN."""
+    if x.dtype.kind in "ib":
+        number = hlo.convert(b, x, np.int32)
+        return number if kind == "max" else hlo.not_(b, number)
+
+    def constant(value: int) -> hlo.IRValue:
+        return hlo.constant(b, value, x.shape, np.int32)
+
+    wide = hlo.convert(b, x, np.float32)
+    bits = hlo.bitcast_convert(b, wide, np.int32)
+    # Of negative numbers, the greater has the lesser bits behind the sign.
+    is_negative = hlo.shift_right_arithmetic(b, bits, constant(31))
+    ordered = hlo.xor(b, bits, hlo.and_(b, is_negative, constant(0x7FFFFFFF)))
+    zero = hlo.constant(b, 0, x.shape, np.float32)
+    # Both zeros are equal.
+    ordered = hlo.select(b, hlo.compare(b, wide, zero, "EQ"), constant(0), ordered)
+    better = ordered if kind == "max" else hlo.not_(b, ordered)
+    return hlo.select(b, hlo.compare(b, wide, wide, "NE"), constant(0x7FFFFFFF), better)
 
 
 for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):

@@ -82,10 +82,28 @@ atan2: family.Binary = family.binary(
 
 def log_add_exp(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
     """The greater plus log1p of the rest; of two equal infinities that one."""
-    top, gap = hlo.max(b, x, y), hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))
-    spread = hlo.add(b, top, hlo.log1p(b, hlo.exp(b, gap)))
-    twice = hlo.add(b, x, hlo.constant(b, np.log(2.0), x.shape, x.dtype))
-    return hlo.select(b, hlo.compare(b, x, y, "EQ"), twice, spread)
+    apart = hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))
+    none = hlo.constant(b, 0, x.shape, x.dtype)
+    gap = hlo.select(b, hlo.compare(b, x, y, "EQ"), none, apart)
+    return hlo.add(b, hlo.max(b, x, y), _log1p_up_to_one(b, hlo.exp(b, gap)))
+
+
+def _log1p_up_to_one(b: hlo.Builder, z: hlo.IRValue) -> hlo.IRValue:
+    """log1p of numbers from 0 to 1: in float32 by the series of 2 atanh(z / (2 + z)), to the last bits.
+
+    XLA's own has branches, which keep it and the exponential before it from becoming vector instructions.
+    """
+    if z.dtype != np.float32:
+        return hlo.log1p(b, z)
+
+    def constant(value: float) -> hlo.IRValue:
+        return hlo.constant(b, value, z.shape, z.dtype)
+
+    s = hlo.div(b, z, hlo.add(b, z, constant(2)))
+    square_of_s, total = hlo.mul(b, s, s), constant(2 / 15)
+    for k in range(13, 0, -2):
+        total = hlo.add(b, hlo.mul(b, total, square_of_s), constant(2 / k))
+    return hlo.mul(b, s, total)
 
 
 def _share(x: Value, y: Value) -> Value:
