@@ -14,7 +14,7 @@ from fiveloop.loops.schedules.binomial import Binomial, advances, reach, reached
 from fiveloop.loops.schedules.integers import Integer
 from fiveloop.loops.schedules.online import Online
 from fiveloop.loops.schedules.periodic import Periodic, shortest_tape
-from fiveloop.loops.schedules.simulation import evaluations
+from fiveloop.loops.schedules.simulation import advanced, evaluations
 from fiveloop.loops.schedules.two_level import TwoLevel, best_period
 
 # Some lengths up to 10^5, evenly spread in their logarithm.
@@ -64,18 +64,26 @@ def from_formula(length: int, slots: int) -> int:
     return repeats * length - comb(slots + repeats, slots + 1)
 
 
+def stretches(schedule: Binomial, tapes: int) -> list[tuple[int, int]]:
+    """The tapes from each state that the sweep has stored to the next, and the slots that are free for them."""
+    stored = schedule.first()
+    while 0 < schedule.next(stored) < tapes:
+        stored = schedule.after_next(stored)
+    stored, count = schedule.replayed(stored, tapes)
+    starts = [int(schedule.position(stored, j)) for j in range(int(count))]
+    pairs = zip(starts, [*starts[1:], tapes], strict=True)
+    return [(b - a, schedule.slots - int(schedule.height(j))) for j, (a, b) in enumerate(pairs)]
+
+
 def online_total(slots: int, length: int) -> int:
     """The evaluations of the online schedule: the sweep, the taped steps, and each stretch at its optimum."""
-    schedule = Online(slots)
-    stored = schedule.first()
-    while schedule.next(stored) < length:
-        stored = schedule.after_next(stored)
-    stored, count = schedule.replayed(stored, length)
-    starts = [int(schedule.position(stored, j)) for j in range(int(count))]
-    ends = [*starts[1:], length]
-    stretches = zip(starts, ends, strict=True)
-    advanced = sum(from_formula(b - a, slots - j) for j, (a, b) in enumerate(stretches))
-    return 2 * length + advanced
+    return 2 * length + sum(from_formula(*each) for each in stretches(Online(slots), length))
+
+
+def most_repeats(schedule: Binomial, length: int) -> int:
+    """How often a step is advanced at most."""
+    found = stretches(schedule, schedule.tapes(length))
+    return max(int(reach(*each).repeats) for each in found)
 
 
 def test_the_closed_form_is_the_optimum() -> None:
@@ -165,6 +173,28 @@ def test_tapes_count_as_steps_of_the_schedule() -> None:
     found = evaluations(Binomial(5, tape=10), 995)
     assert found.advanced == 10 * from_formula(100, 5)
     assert found.taped == 995
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Binomial(3, tape=4),
+        Online(5),
+        Online(2, tape=3),
+        TwoLevel(3, slow=4, period=5),
+        TwoLevel(2, tape=2, slow=3, period=3),
+        TwoLevel(2, slow=2, period=7),
+    ],
+    ids=repr,
+)
+def test_a_schedule_knows_how_long_it_repeats_no_step_more_often(schedule: Binomial) -> None:
+    for repeats in (1, 2, 3):
+        longest = schedule.longest(repeats)
+        assert max(most_repeats(schedule, n) for n in range(1, longest + 1)) <= repeats
+        # What is stored on a grid may be enough for some more.
+        assert isinstance(schedule, Online) or most_repeats(schedule, longest + 1) > repeats
+    for length in (0, 1, 7, 40, 123):
+        assert advanced(schedule, length) == evaluations(schedule, length).advanced
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7])

@@ -23,8 +23,7 @@ from fiveloop.loops.primitives.slots import COUNT, cache_avals, sweeping
 from fiveloop.loops.primitives.while_loop import kept_avals, parts, while_p
 from fiveloop.loops.record import Decision
 from fiveloop.loops.replay.dce import needed
-from fiveloop.loops.schedules import binomial
-from fiveloop.loops.schedules.simulation import evaluations
+from fiveloop.loops.schedules import binomial, simulation
 from fiveloop.loops.store import ZERO, Store, for_each, loop, named
 from fiveloop.loops.sweep import swept
 from fiveloop.state import AbstractRef, api, discharge, handlers
@@ -282,19 +281,25 @@ _CARRIED = {
 
 def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     """What is told of the states that are saved."""
-    if isinstance(p.slots, binomial.Binomial):
-        return (
-            f"states of {_bytes_of_state(p)} bytes are saved by {p.slots}; {_made_for_its_way_back(p)}"
-            f"{_times_in_all(p, replay)}"
-        )
-    slots = p.num_slots
-    most = [binomial.reached(slots, r) for r in (1, 2, 3)]
-    where = "the first ones on the way forward, " if p.cached else ""
+    schedule, size = _by_tapes(p), f"states of {_bytes_of_state(p)} bytes are saved"
+    is_chosen = isinstance(p.slots, binomial.Binomial)
+    saved = f"{size} by {p.slots}" if is_chosen else f"{p.num_slots} {size} at a time"
+    ends = f"{_made_for_its_way_back(p)}{_times_in_all(p, schedule, replay)}"
+    if schedule.most is not None:
+        return f"{saved}, so none is computed again, and {ends}"
+    most = [schedule.longest(r) for r in (1, 2, 3)]
+    where = "the first ones on the way forward, " if any(p.cached) else ""
+    by = "" if is_chosen else " by the binomial schedule"
     return (
-        f"{slots} states of {_bytes_of_state(p)} bytes are saved at a time, {where}and the others computed "
-        f"again by the binomial schedule: no step runs more than once again if there are at most {most[0]}, twice "
-        f"for {most[1]}, three times for {most[2]}, and {_made_for_its_way_back(p)}{_times_in_all(p, replay)}"
+        f"{saved}, {where}and the others computed again{by}: no step runs more than once again if there are at most "
+        f"{most[0]}, twice for {most[1]}, three times for {most[2]}, and {ends}"
     )
+
+
+def _by_tapes(p: ReplayParams) -> binomial.Binomial:
+    """The schedule, with as many steps to a tape as are reversed together."""
+    taped = leaf.leaf_of(p)
+    return p.schedule if taped is None else replace(p.schedule, tape=taped.steps)
 
 
 def _made_for_its_way_back(p: ReplayParams) -> str:
@@ -304,17 +309,17 @@ def _made_for_its_way_back(p: ReplayParams) -> str:
     return "the last step runs once more for its way back; the others are reversed with the states after them"
 
 
-def _times_in_all(p: ReplayParams, replay: ir.Eqn) -> str:
-    """How many steps are reversed together; and how many are run again, if it is known how many there are."""
+def _times_in_all(p: ReplayParams, schedule: binomial.Binomial, replay: ir.Eqn) -> str:
+    """How many steps are reversed together; and how many are run again, if it is known how many there may be."""
     steps, taped, together = _constant_steps(replay), leaf.leaf_of(p), ""
     if taped is not None:
         kept = prims.bytes_of(v.aval for v in taped.cut.residuals)
         together = f"; {taped.steps} steps are reversed together, by {kept} bytes kept of each"
-    is_chosen = isinstance(p.slots, binomial.Binomial)
-    if steps is None or (not is_chosen and (any(p.cached) or taped is not None)):
+    most = p.steps if steps is None else steps
+    if most is None:
         return together
-    again = evaluations(p.schedule, steps).advanced
-    return f"{together}; of these {steps:,} steps {again:,} are run again in all"
+    given = f"of these {most:,} steps" if steps is not None else f"if all {most:,} steps are taken,"
+    return f"{together}; {given} {simulation.advanced(schedule, most):,} are run again in all"
 
 
 def _constant_steps(replay: ir.Eqn) -> int | None:

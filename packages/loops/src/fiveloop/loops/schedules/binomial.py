@@ -123,6 +123,10 @@ class Binomial:
         """The most steps that it is for; None if there may be any number."""
         return None
 
+    def longest(self, repeats: int) -> int:
+        """How many steps it is for if no step is advanced more than so many times."""
+        return self.tape * int(reached(self.slots, repeats))
+
     @property
     def room(self) -> int:
         """How many states the sweep has slots for."""

@@ -28,6 +28,10 @@ class Periodic(Binomial):
         """As many as the tapes have steps, with a slot for each tape."""
         return self.slots * self.tape
 
+    def longest(self, repeats: int) -> int:
+        """No step is ever advanced."""
+        return self.most
+
     def next(self, stored: Stored) -> Integer:
         """The next tape."""
         return stored.due

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fiveloop.loops.schedules.binomial import Binomial, Stored, reach, split
+from fiveloop.loops.schedules.binomial import Binomial, Stored, advances, reach, split
 from fiveloop.loops.schedules.integers import Integer
 
 
@@ -31,6 +31,20 @@ def evaluations(schedule: Binomial, length: int) -> Evaluations:
     replay = _Replay(schedule, -(-length // schedule.tape))
     replay.run()
     return Evaluations(length, replay.advanced * schedule.tape, length, len(replay.slots))
+
+
+def advanced(schedule: Binomial, length: int) -> int:
+    """How many steps the replay runs for a later state, by the closed form for the steps after each stored state."""
+    tapes, stored = schedule.tapes(length), schedule.first()
+    while 0 < schedule.next(stored) < tapes:
+        stored = schedule.after_next(stored)
+    stored, count = schedule.replayed(stored, tapes)
+    found, end = 0, tapes
+    for j in reversed(range(int(count))):
+        start = int(schedule.position(stored, j))
+        found += int(advances(end - start, schedule.slots - int(schedule.height(j))))
+        end = start
+    return found * schedule.tape
 
 
 class _Replay:

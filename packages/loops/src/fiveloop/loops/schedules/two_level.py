@@ -48,6 +48,13 @@ class TwoLevel(Binomial):
         """The slots of the slow store."""
         return self.slow
 
+    def longest(self, repeats: int) -> int:
+        """As long as a period is short enough for the fast slots; each time the slow store is full, it doubles."""
+        within = super().longest(repeats)
+        period = self.tape * self.period
+        doubled = period << (within // period).bit_length() - 1 if within >= period else 0
+        return self._grid.used * doubled or within
+
     def next(self, stored: Stored) -> Integer:
         """The next step of the grid."""
         return self.period * self._grid.next(stored)
