@@ -290,6 +290,13 @@ def soak(session: nox.Session) -> None:
     session.run("python", "tests/soak.py", *session.posargs, env=source_env())
 
 
+@nox.session
+def counts(session: nox.Session) -> None:
+    """Count the steps that run in derivatives of loops, beside the best schedule; arguments go to `tests/counts.py`."""
+    session.install(f"jaxlib=={OLDEST_JAXLIB}", *LIBRARIES)
+    session.run("python", "tests/counts.py", *session.posargs, env=source_env())
+
+
 # --- checks -------------------------------------------------------------------------------
 
 
