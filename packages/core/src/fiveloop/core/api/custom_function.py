@@ -235,6 +235,9 @@ def _check_zero(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) ->
 P = ParamSpec("P")
 R = TypeVar("R")
 MakeRule = Callable[[closure.Closure, trace.Trace | None], primitive.Rule]
+Probe = Callable[..., ad.Values]
+Tried = tuple[MakeRule, Probe]
+"""What makes the rule of one call, and a function that tries it on the leaves of the arguments."""
 
 
 class _Probing(threading.local):
@@ -346,13 +349,13 @@ class CustomFunction(Generic[P, R]):
         """An argument that is not differentiated, as the function and its rules get it."""
         return x
 
-    def rule_of(self, call: Call) -> tuple[MakeRule, Callable[..., ad.Values]]:
-        """The rule for one call, and a function that tries it on the leaves of the arguments."""
+    def rule_of(self, call: Call) -> Tried:
+        """The rule for one call, and a trial of it."""
         raise TypeError(f"{self.what} has no rule")
 
 
 def run_custom(
-    call: Call, values: ad.Values, make_rule: MakeRule, probe: Callable[..., ad.Values], owner: Any
+    call: Call, values: ad.Values, make_rule: MakeRule, probe: Probe, owner: Any
 ) -> list[Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
     scope = trace.axis_scope()
@@ -395,9 +398,7 @@ def _refuse_refs(call: Call, outs: Sequence[Any]) -> None:
             raise call.flat.returned(k, x, flat_function.IN_RULE)
 
 
-def _found_by(
-    probe: Callable[..., ad.Values], values: ad.Values, owner: Any, held: ad.Values
-) -> list[Value]:
+def _found_by(probe: Probe, values: ad.Values, owner: Any, held: ad.Values) -> list[Value]:
     """What the rule closes over, but the function does not."""
     before, _probing.functions = _probing.functions, (*_probing.functions, owner)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import custom_function, flat_function, flatten, staging
 from fiveloop.core.arrays import Value
-from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, JvpRule, VjpRule
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
 from fiveloop.core.index import access
@@ -91,15 +90,10 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
             lambda leaf: prims.stop_gradient(leaf) if isinstance(leaf, Value) else leaf, x
         )
 
-    def rule_of(
-        self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
+    def rule_of(self, call: custom_function.Call) -> custom_function.Tried:
         """The rule for one call, and a trial of it."""
         flat = flat_jvp(self.rule, call, self.symbolic_zeros)
-
-        def make_rule(closure: Closure, home: trace.Trace | None) -> JvpRule:
-            return JvpRule(call.flat, closure, home, flat, self.symbolic_zeros)
-
+        make_rule = partial(JvpRule, call.flat, flat_jvp=flat, symbolic_zeros=self.symbolic_zeros)
         return make_rule, jvp_probe(flat)
 
 
@@ -110,7 +104,7 @@ def _sum(*parts: Any) -> Any:
     return total
 
 
-def jvp_probe(flat: FlatJvp) -> Callable[..., ad.Values]:
+def jvp_probe(flat: FlatJvp) -> custom_function.Probe:
     """A trial of a rule, on tangents that are zero."""
 
     def probe(*values: Value) -> list[Value]:
@@ -164,6 +158,7 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
     what = "custom_vjp"
     fwd: Callable[..., Any] | None = None
     bwd: Callable[..., Any] | None = None
+    forward: Callable[..., Any] | None = None
     symbolic_zeros = False
 
     def defvjp(
@@ -180,7 +175,7 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
 
     def closed_parts(self) -> list[Any]:
         """The function and its rules."""
-        return [self.fun, self.fwd, self.bwd]
+        return [self.fun, self.fwd, self.bwd, self.forward]
 
     def check_rule(self) -> None:
         """Raise if there is no rule yet."""
@@ -201,21 +196,18 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
                 )
         return x
 
-    def rule_of(
-        self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
+    def rule_of(self, call: custom_function.Call) -> custom_function.Tried:
         """The rule for one call, and a trial of it."""
-        fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
+        fwd, jvp = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros), None
+        if self.forward is not None:
+            jvp = flat_jvp(self.forward, call, self.symbolic_zeros)
         bwd_name = ir.function_source(self.bwd)
-
-        def make_rule(closure: Closure, home: trace.Trace | None) -> VjpRule:
-            return VjpRule(call.flat, closure, home, fwd, bwd_name)
-
-        return make_rule, vjp_probe(fwd)
+        make_rule = partial(VjpRule, call.flat, fwd=fwd, bwd_name=bwd_name, flat_jvp=jvp)
+        return make_rule, vjp_probe(fwd, jvp)
 
 
-def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None = None) -> Callable[..., ad.Values]:
-    """A trial of both rules, on a cotangent that is zero."""
+def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None) -> custom_function.Probe:
+    """A trial of all rules, on a cotangent that is zero."""
 
     def probe(*values: Value) -> list[Value]:
         outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
@@ -329,26 +321,6 @@ class _BothModes(custom_vjp[P, R]):
     """A function with fwd and bwd, and perhaps a jvp as well."""
 
     what = "custom_derivative"
-    forward: Callable[..., Any] | None = None
-
-    def closed_parts(self) -> list[Any]:
-        """The function and its rules."""
-        return [*super().closed_parts(), self.forward]
-
-    def rule_of(
-        self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
-        """The rule for one call, and a trial of it."""
-        if self.forward is None:
-            return super().rule_of(call)
-        fwd = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros)
-        jvp = flat_jvp(self.forward, call, self.symbolic_zeros)
-        bwd_name = ir.function_source(self.bwd)
-
-        def make_rule(closure: Closure, home: trace.Trace | None) -> VjpRule:
-            return VjpRule(call.flat, closure, home, fwd, bwd_name, jvp)
-
-        return make_rule, vjp_probe(fwd, jvp)
 
 
 VmapFunction = TypeVar("VmapFunction", bound=Callable[..., tuple[Any, Any]])
@@ -385,21 +357,16 @@ class custom_vmap(custom_function.CustomFunction[P, R]):
         self.rule = vmap_rule
         return vmap_rule
 
-    def rule_of(
-        self, call: custom_function.Call
-    ) -> tuple[custom_function.MakeRule, Callable[..., ad.Values]]:
+    def rule_of(self, call: custom_function.Call) -> custom_function.Tried:
         """The rule for one call, and a trial of it on a batch of one."""
         flat = _flat_vmap(self.rule, call)
-
-        def make_rule(closure: Closure, home: trace.Trace | None) -> VmapRule:
-            return VmapRule(closure, flat)
 
         def probe(*values: Value) -> list[Value]:
             return flat(
                 1, [True] * len(values), [transforms.move_batch(x, 1, None) for x in values]
             )[0]
 
-        return make_rule, probe
+        return (lambda closure, home: VmapRule(closure, flat)), probe
 
 
 def _flat_vmap(rule: Any, call: custom_function.Call) -> FlatVmap:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
 from fiveloop.core import ad, prims, pytree, trace
 from fiveloop.core.api import custom_function, flat_function, flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import implicit as rules
-from fiveloop.core.custom_rule.closure import Closure
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, field
 
 T = TypeVar("T")
 Aux = TypeVar("Aux")
@@ -66,14 +66,14 @@ def custom_root(
         held, start = values[: len(params)], values[len(params) :]
         return solver(rules.applied(jaxpr, held), start)
 
-    def make_rule(closure: Closure, home: trace.Trace | None) -> rules.RootRule:
-        return rules.RootRule(run, closure, home, jaxpr, len(params), tangent_solver)
-
     def probe(*values: Value) -> list[Value]:
         return tangent_solver(list, values[len(params) :])
 
     call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_root", [solve, tangent_solve])
+    make_rule = partial(
+        rules.RootRule, run, f=jaxpr, num_params=len(params), tangent_solve=tangent_solver
+    )
     leaves = custom_function.run_custom(call, [*params, *guess], make_rule, probe, owner)
     return system.result(call, leaves, has_aux)
 
@@ -139,9 +139,6 @@ def custom_linear_solve(
     def run(*values: Value) -> list[Value]:
         return solver(rules.applied(unknown.jaxpr, values[:num]), values[num:])
 
-    def make_rule(closure: Closure, home: trace.Trace | None) -> rules.SolveRule:
-        return rules.SolveRule(system, closure, home, num)
-
     def probe(*values: Value) -> list[Value]:
         if transposed is None or vecmat is None:
             return []
@@ -149,6 +146,7 @@ def custom_linear_solve(
 
     call.flat = run  # type: ignore[assignment]  # all that is done with it is to call it
     owner = _Owner("custom_linear_solve", [solve, transpose_solve])
+    make_rule = partial(rules.SolveRule, system, num_params=num)
     leaves = custom_function.run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
     if transpose_solve is not None:
         unknown.check_now("transpose_solve", lambda *xs: probe(*unknown.params, *xs))
@@ -168,39 +166,32 @@ class _Owner:
         return self.functions
 
 
+@dataclass(eq=False)
 class _Unknown:
     """The unknown of an equation: its structure and types, and the user's function of it as a jaxpr.
 
     jaxpr : [*params, *x] -> [*y], where the parameters are what the function closes over.
     """
 
-    def __init__(
-        self,
-        what: str,
-        name: str,
-        fun: Callable[[Any], Any],
-        tree: pytree.TreeDef,
-        like: ad.Values,
-        likes: str,
-    ) -> None:
-        self.what, self.name = what, name
-        self.fun = fun
-        self.tree = tree
-        self.like, self.likes = like, likes
-        self.checked: set[str] = set()
-        self.refused: TypeError | None = None
-        self.aux_tree: pytree.TreeDef | None = None
-        self.flat = flat_function.FlatFunction(
-            lambda *xs: fun(pytree.tree_unflatten(tree, xs)), _flat_args(len(like))
-        )
-        staged = self._staged()
-        self.jaxpr, self.params = staged.jaxpr, staged.captured
+    what: str
+    name: str
+    fun: Callable[[Any], Any]
+    tree: pytree.TreeDef
+    like: ad.Values
+    likes: str
+    checked: set[str] = field(default_factory=set)
+    refused: TypeError | None = None
+    aux_tree: pytree.TreeDef | None = None
 
-    def _staged(self) -> trace.Staged:
+    def __post_init__(self) -> None:
+        args = pytree.tree_structure(((0,) * len(self.like), {}))
+        self.flat = flat_function.FlatFunction(
+            lambda *xs: self.fun(pytree.tree_unflatten(self.tree, xs)), args
+        )
         avals = [x.aval.strong() for x in self.like]
         staged = trace.stage(self.flat, avals, flatten.function_name(self.fun), self.fun)
         self.check(self.name, self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
-        return staged
+        self.jaxpr, self.params = staged.jaxpr, staged.captured
 
     def check(
         self, name: str, fun: object, tree: pytree.TreeDef | None, avals: Sequence[Any]
@@ -281,8 +272,3 @@ class _Unknown:
 def _typed(x: Value, like: Value) -> Value:
     """A Python number in the dtype of the unknown."""
     return prims.convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x
-
-
-def _flat_args(count: int) -> pytree.TreeDef:
-    """The structure of `(args, {})` for as many leaves."""
-    return pytree.tree_structure(((0,) * count, {}))

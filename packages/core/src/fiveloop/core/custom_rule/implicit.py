@@ -31,6 +31,7 @@ def tangent_of(
     return jvp_of(jaxpr, [*params, *x], [*dots, *map(transforms.zero_like, x)])[1]
 
 
+@dataclass(eq=False, repr=False)
 class RootRule(UserRule):
     """`[*closed, *params, *guess] -> [*x, *aux]` with f(params, x) = 0.
 
@@ -39,20 +40,9 @@ class RootRule(UserRule):
 
     kind = "root"
     ignores_closed = True
-
-    def __init__(
-        self,
-        function: Callable[..., ad.Values],
-        closure: Closure,
-        home: trace.Trace | None,
-        f: ir.Jaxpr,
-        num_params: int,
-        tangent_solve: Solver,
-    ) -> None:
-        super().__init__(function, closure, home)
-        self.f = f
-        self.num_params = num_params
-        self.tangent_solve = tangent_solve
+    f: ir.Jaxpr
+    num_params: int
+    tangent_solve: Solver
 
     def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Solve, and then the linearised equation for the tangent; the guess does not matter."""
@@ -115,21 +105,18 @@ def transposed_operator(matvec: ir.Jaxpr, num_params: int) -> ir.Jaxpr:
     return transposed(matvec, linear, [a.strong() for a in matvec.in_avals], "vecmat")
 
 
+@dataclass(eq=False, repr=False)
 class SolveRule(Rule):
     """`[*closed, *params, *b] -> [*x, *aux]` with A(params) x = b: linear in b, and so is its transpose."""
 
     kind = "linear_solve"
     transposes = True
     ignores_closed = True
-
-    def __init__(
-        self, system: System, closure: Closure, home: trace.Trace | None, num_params: int
-    ) -> None:
-        self.system = system
-        self.closure = closure
-        self.home = home
-        self.num_params = num_params
-        self.aux_avals: list[ir.Aval] | None = None
+    system: System
+    closure: Closure
+    home: trace.Trace | None
+    num_params: int
+    aux_avals: list[ir.Aval] | None = None
 
     def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """Solve by the user's function."""

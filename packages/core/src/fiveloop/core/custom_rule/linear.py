@@ -6,7 +6,6 @@ What it computes is derived where it is needed: by transposing the backward rule
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from fiveloop.core import ad, errors, ir, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.dataclass import dataclass, replace
 
 Backward = Callable[[ad.Values, ad.Tangents], ad.Tangents]
 """From known values and cotangents of the results to cotangents of the linear operands."""
@@ -21,6 +21,7 @@ Forward = Callable[[ad.Values, ad.Values], ad.Tangents]
 """From known values and tangents to tangents of the results."""
 
 
+@dataclass(eq=False, repr=False)
 class LinearRule(Rule):
     """A linear function of its last operands by its transpose `backward`, and by itself if `forward` is given.
 
@@ -29,25 +30,14 @@ class LinearRule(Rule):
 
     kind = "bwd"
     transposes = True
-
-    def __init__(
-        self,
-        backward: Backward,
-        forward: Forward | None,
-        num_known: int,
-        out_avals: ir.Avals,
-        bwd: str,
-        home: trace.Trace | None,
-        holds_traced: bool,
-    ) -> None:
-        self.backward = backward
-        self.forward = forward
-        self.num_known = num_known
-        self.out_avals = list(out_avals)
-        self.bwd = bwd
-        self.home = home
-        self.holds_traced = holds_traced
-        self._jaxpr: ir.Jaxpr | None = None
+    backward: Backward
+    forward: Forward | None
+    num_known: int
+    out_avals: list[ir.Aval]
+    bwd: str
+    home: trace.Trace | None
+    holds_traced: bool
+    _jaxpr: ir.Jaxpr | None = None
 
     def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """The function itself, as it is given or derived."""

@@ -89,6 +89,8 @@ class Rule:
     def __repr__(self) -> str:
         return self.kind
 
+    __str__ = __repr__  # the printer does not look into it
+
     def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
         """What the equation computes, under the current trace."""
         assert p.jaxpr is not None, f"unreachable: {self.kind} has no jaxpr and no call"

@@ -18,6 +18,7 @@ FlatFwd = Callable[[ad.Values, util.Mask], tuple[list[Value], list[Value], FlatB
 """From arguments, and which of them are perturbed, to results, residuals, and what goes back."""
 
 
+@dataclass(eq=False, repr=False)
 class UserRule(primitive.Rule):
     """A rule with the user's function behind it.
 
@@ -25,12 +26,9 @@ class UserRule(primitive.Rule):
     innermost.
     """
 
-    def __init__(
-        self, function: Callable[..., ad.Values], closure: Closure, home: trace.Trace | None = None
-    ) -> None:
-        self.function = function
-        self.closure = closure
-        self.home = home
+    function: Callable[..., ad.Values]
+    closure: Closure
+    home: trace.Trace | None
 
     def call(self, p: primitive.CustomRuleParams, values: ad.Values) -> list[Value]:
         """The user's function, operation by operation."""
@@ -40,22 +38,13 @@ class UserRule(primitive.Rule):
             return list(self.function(*values))
 
 
+@dataclass(eq=False, repr=False)
 class JvpRule(UserRule):
     """A function with a jvp."""
 
     kind = "jvp"
-
-    def __init__(
-        self,
-        function: Callable[..., ad.Values],
-        closure: Closure,
-        home: trace.Trace | None,
-        flat_jvp: FlatJvp,
-        symbolic_zeros: bool = False,
-    ) -> None:
-        super().__init__(function, closure, home)
-        self.flat_jvp = flat_jvp
-        self.symbolic_zeros = symbolic_zeros
+    flat_jvp: FlatJvp
+    symbolic_zeros: bool
 
     def jvp(
         self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
@@ -76,25 +65,17 @@ class JvpRule(UserRule):
         return self.closure.run(self.flat_jvp, closed, args, given, _Unwritten(p, fixed))
 
 
+@dataclass(eq=False, repr=False)
 class VjpRule(UserRule):
     """A function with fwd and bwd, and perhaps a jvp, which then is its forward mode."""
 
     kind = "vjp"
+    fwd: FlatFwd
+    bwd_name: str
+    flat_jvp: FlatJvp | None
 
-    def __init__(
-        self,
-        function: Callable[..., ad.Values],
-        closure: Closure,
-        home: trace.Trace | None,
-        fwd: FlatFwd,
-        bwd_name: str,
-        flat_jvp: FlatJvp | None = None,
-    ) -> None:
-        super().__init__(function, closure, home)
-        self.fwd = fwd
-        self.bwd_name = bwd_name
-        self.flat_jvp = flat_jvp
-        if flat_jvp is not None:
+    def __post_init__(self) -> None:
+        if self.flat_jvp is not None:
             self.kind = "jvp+vjp"
 
     def jvp(
