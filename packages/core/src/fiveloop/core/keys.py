@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.primitives import special
 
 _WORD = 0xFFFFFFFF
 
 
-def key(seed: arrays.ArrayLike) -> Value:
+def key(seed: ArrayLike) -> Value:
     """A key from an integer seed of up to 64 bits."""
     if isinstance(seed, int):
         if not -(2**63) <= seed < 2**64:
@@ -27,14 +27,14 @@ def key(seed: arrays.ArrayLike) -> Value:
     return _pair(high, low)
 
 
-def split(k: arrays.ArrayLike, num: int | ir.Shape = 2) -> Value:
+def split(k: ArrayLike, num: int | ir.Shape = 2) -> Value:
     """New keys, `num` of them (or an array of them), independent of one another and of `k`."""
     shape = prims.canonical_shape("split", num, "num")
     high, low = special.threefry2x32(_halves("split", k), _counters(shape))
     return _pair(high, low)
 
 
-def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> Value:
+def fold_in(k: ArrayLike, data: ArrayLike) -> Value:
     """A new key from a key and an integer, such as a step or an index."""
     if isinstance(data, int):
         data = np.int32(data) if -(2**31) <= data < 2**31 else np.asarray(data)
@@ -42,7 +42,7 @@ def fold_in(k: arrays.ArrayLike, data: arrays.ArrayLike) -> Value:
     return _pair(*special.threefry2x32(_halves("fold_in", k), words))
 
 
-def random_bits(k: arrays.ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
+def random_bits(k: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance."""
     out = prims.canonical_dtype("random_bits", dtype)
     if out.kind != "u":
@@ -69,7 +69,7 @@ def _counters(shape: ir.Shape) -> tuple[Value, Value]:
     )
 
 
-def as_key(fun: str, k: arrays.ArrayLike) -> Value:
+def as_key(fun: str, k: ArrayLike) -> Value:
     """An argument as a key; the error for anything else names the function."""
     value = prims.operand(fun, "key", k)
     if value.shape != (2,) or value.dtype != special.UINT32:
@@ -79,7 +79,7 @@ def as_key(fun: str, k: arrays.ArrayLike) -> Value:
     return value
 
 
-def _halves(fun: str, k: arrays.ArrayLike) -> tuple[Value, Value]:
+def _halves(fun: str, k: ArrayLike) -> tuple[Value, Value]:
     """The two words of a key."""
     value = as_key(fun, k)
     return _entry(value, 0), _entry(value, 1)
@@ -89,7 +89,7 @@ def _entry(x: Value, i: int) -> Value:
     return prims.reshape(prims.static_slice(x, (i,), (i + 1,)), ())
 
 
-def _scalar_integer(fun: str, name: str, x: arrays.ArrayLike) -> Value:
+def _scalar_integer(fun: str, name: str, x: ArrayLike) -> Value:
     value = prims.operand(fun, name, x)
     if value.shape:
         prims.bad_value(

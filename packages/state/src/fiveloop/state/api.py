@@ -9,8 +9,9 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import Value, arrays, ir, prims, pytree, stop_gradient, trace, transforms
+from fiveloop.core import arrays, ir, prims, pytree, stop_gradient, trace, transforms
 from fiveloop.core.api import flatten
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 @overload
-def new_ref(init: arrays.ArrayLike, *, differentiable: bool = True) -> Ref: ...
+def new_ref(init: ArrayLike, *, differentiable: bool = True) -> Ref: ...
 @overload
 def new_ref(init: T, *, differentiable: bool = True) -> T: ...
 def new_ref(init: Any, *, differentiable: bool = True) -> Any:
@@ -131,7 +132,7 @@ def get(ref: Any, index: Any = ...) -> Value:
     )
 
 
-def swap(ref: Any, index: Any, x: arrays.ArrayLike) -> Value:
+def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     """Write `x` at an index, and return the value that was there.
 
     A traced index that is out of bounds is clamped for the read, and nothing is written there. `x` must broadcast to
@@ -168,7 +169,7 @@ def swap(ref: Any, index: Any, x: arrays.ArrayLike) -> Value:
     return views.laid(old, layouts)
 
 
-def set(ref: Any, index: Any, x: arrays.ArrayLike) -> None:
+def set(ref: Any, index: Any, x: ArrayLike) -> None:
     """Write `x` at an index: `ref[index] = x`.
 
     `x` must broadcast to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
@@ -189,7 +190,7 @@ def set(ref: Any, index: Any, x: arrays.ArrayLike) -> None:
     _write(ref, index, x)
 
 
-def addupdate(ref: Any, index: Any, x: arrays.ArrayLike) -> None:
+def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     """Add `x` at an index: `ref[index] += x`; an index that names an element twice adds twice.
 
     `x` must broadcast to what the index selects (ValueError), and its dtype must fit the Ref's (TypeError).
@@ -202,7 +203,7 @@ def addupdate(ref: Any, index: Any, x: arrays.ArrayLike) -> None:
     _combine("addupdate", ref, index, x, prims.MONOIDS["add"])
 
 
-def accumulate(ref: Any, index: Any, x: arrays.ArrayLike, monoid: str = "add") -> None:
+def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:
     """Combine `x` with the contents of a Ref at an index, by a monoid; an element that the index names twice is
     combined twice.
 
@@ -223,7 +224,7 @@ ACCESS.update(get=get, set=set, swap=swap, addupdate=addupdate)
 
 
 @overload
-def run_state(f: Callable[[Ref], None]) -> Callable[[arrays.ArrayLike], Value]: ...
+def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
 @overload
 def run_state(f: Callable[[T], None]) -> Callable[[object], pytree.Pytree]: ...
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:

@@ -61,7 +61,7 @@ def _call(
 
 
 def custom_rule_discharge(
-    ctx: DischargeContext, operands: Operands, p: primitive.CustomRuleParams
+    ctx: DischargeContext, operands: Operands, p: primitive.RuleParams
 ) -> list[Value]:
     """Call the discharged jaxpr, with the rule on contents; what is given by its transpose alone becomes a call."""
     if p.jaxpr is None:
@@ -81,18 +81,14 @@ def custom_rule_discharge(
 class DischargedRule(primitive.Rule):
     """The rule of an equation whose Refs are values: it makes Refs, runs the rule, and gives what they hold."""
 
-    def __init__(
-        self, inner: primitive.CustomRuleParams, which: util.Mask, results: util.Mask
-    ) -> None:
+    def __init__(self, inner: primitive.RuleParams, which: util.Mask, results: util.Mask) -> None:
         self.inner = inner
         self.which = which
         self.results = results
         self.kind = inner.rule.kind
         self.ignores_closed = inner.rule.ignores_closed
 
-    def jvp(
-        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
-    ) -> ad.Duals:
+    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule on Refs, and then the contents of those that it changes."""
         refs = [
             trace.bind1(primitives.new_ref_p, x, params=primitives.NewRefParams()) if w else x
@@ -125,7 +121,7 @@ def _tangent_ref(t: ad.Tangent) -> Value:
 
 
 def custom_rule_handler(
-    handling: handlers.Handling, ref: Value, operands: ad.Values, p: primitive.CustomRuleParams
+    handling: handlers.Handling, ref: Value, operands: ad.Values, p: primitive.RuleParams
 ) -> list[Value]:
     """Call the jaxpr with the Ref, and the rule with it where it is differentiated."""
     assert p.jaxpr is not None, "unreachable: what is given by its rule alone has no effect"
@@ -139,7 +135,7 @@ def custom_rule_handler(
 
 
 def custom_rule_predicate(
-    pred: Value, operands: ad.Values, guard: predicate.Guard, p: primitive.CustomRuleParams
+    pred: Value, operands: ad.Values, guard: predicate.Guard, p: primitive.RuleParams
 ) -> list[Value]:
     """Call the jaxpr on condition, and the rule on condition where it is differentiated."""
     if p.jaxpr is None:
@@ -166,16 +162,14 @@ staged.jaxpr : [*captured, *values, *nonzero dots] -> [*outs, *nonzero outs_dot]
 class _LedRule(primitive.Rule):
     """The rule of an equation with one more operand in front: another rule, whose derivative `run_jvp` runs."""
 
-    def __init__(self, inner: primitive.CustomRuleParams, run_jvp: RunJvp) -> None:
+    def __init__(self, inner: primitive.RuleParams, run_jvp: RunJvp) -> None:
         self.inner = inner
         self.run_jvp = run_jvp
         self.kind = inner.rule.kind
         self.transposes = inner.rule.transposes
         self.ignores_closed = inner.rule.ignores_closed
 
-    def jvp(
-        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
-    ) -> ad.Duals:
+    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """What the rule gives, from a jaxpr of it that takes the operand in front."""
         lead, *values = primals
         flat = primitive.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
@@ -187,14 +181,14 @@ class _LedRule(primitive.Rule):
         return outs, [t for t in outs_dot if t is not None]
 
     def transpose(
-        self, p: primitive.CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+        self, p: primitive.RuleParams, cts: ad.Tangents, operands: ad.Operands
     ) -> ad.Cotangents:
         """The rule's transpose; the operand in front has no cotangent."""
         return [None, *primitive.rule_transpose(self.inner, cts, operands[1:])]
 
 
 def _bind_led(
-    p: primitive.CustomRuleParams, lead: Value, operands: ad.Values, jaxpr: Jaxpr, run_jvp: RunJvp
+    p: primitive.RuleParams, lead: Value, operands: ad.Values, jaxpr: Jaxpr, run_jvp: RunJvp
 ) -> list[Value]:
     """The equation with one more operand in front, which its jaxpr takes, and its derivative."""
     scope = trace.AxisScope(p.axes, p.axes)

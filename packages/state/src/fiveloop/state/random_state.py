@@ -14,8 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, rules, trace, transforms
+from fiveloop.core import ad, arrays, errors, ir, prims, pytree, rules, trace, transforms
 from fiveloop.core import keys as core_keys
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir import indexer
 from fiveloop.state import api, discharge, predicate, primitives, refs
@@ -136,7 +137,7 @@ class KeyStream:
 
     state: refs.Ref
 
-    def __init__(self, seed: arrays.ArrayLike) -> None:
+    def __init__(self, seed: ArrayLike) -> None:
         given = arrays.as_value(seed, "KeyStream: seed")
         key = core_keys.as_key("KeyStream", given) if given.ndim else core_keys.key(seed)
         counted = arrays.as_value(np.zeros(1, np.uint32))

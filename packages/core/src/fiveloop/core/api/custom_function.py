@@ -366,7 +366,7 @@ def run_custom(
         rule.holds_traced = trace.current_trace().parent is not None and closure.may_hold_tracers(
             owner
         )
-        params = primitive.CustomRuleParams(rule, name=call.name, axes=scope.axes, scope=scope)
+        params = primitive.RuleParams(rule, name=call.name, axes=scope.axes, scope=scope)
         outs = trace.bind(primitive.custom_rule_p, *values, params=params)
         _refuse_refs(call, outs)
         return outs
@@ -385,7 +385,7 @@ def run_custom(
         flatten.argument_naming(owner.what, call.fun), operands, values, call.tree
     )
     rule = make_rule(closure.Closure((*held, *extra)), None)
-    params = primitive.CustomRuleParams(
+    params = primitive.RuleParams(
         rule, jaxpr, name=call.name, num_closed=len(operands), axes=scope.axes, scope=scope
     )
     return trace.bind(primitive.custom_rule_p, *operands, *values, params=params)

@@ -10,9 +10,9 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, ir, prims, pytree, trace
+from fiveloop.core import ad, ir, prims, pytree, trace
 from fiveloop.core.api import arguments, flat_function, flatten
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import client, compilation_cache
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call import call_jaxpr
@@ -142,7 +142,7 @@ _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 
 
 @overload
-def stop_gradient(x: arrays.ArrayLike) -> Value: ...
+def stop_gradient(x: ArrayLike) -> Value: ...
 @overload
 def stop_gradient(x: T) -> T: ...
 def stop_gradient(x: object) -> object:

@@ -11,7 +11,7 @@ from fiveloop.core.custom_rule import primitive
 
 
 def custom_rule_batch(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.CustomRuleParams
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.RuleParams
 ) -> ad.Batched:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
@@ -28,7 +28,7 @@ def custom_rule_batch(
     jaxpr = None
     if p.jaxpr is not None:
         jaxpr, _ = transforms.batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
-    params = primitive.CustomRuleParams(
+    params = primitive.RuleParams(
         rule,
         jaxpr,
         name=p.name,
@@ -42,7 +42,7 @@ def custom_rule_batch(
     return outs, [None if s else 0 if d else transforms.SAME for s, d, _ in found]
 
 
-def free_axes(p: primitive.CustomRuleParams, bound: ir.NamedAxis | None = None) -> dict[str, Any]:
+def free_axes(p: primitive.RuleParams, bound: ir.NamedAxis | None = None) -> dict[str, Any]:
     """The named axes of an equation whose rule runs that of another one, all but the one that it binds."""
     axes = tuple(axis for axis in p.axes if axis != bound)
     return {"axes": axes, "scope": trace.AxisScope(axes, axes)}
@@ -53,7 +53,7 @@ class BatchedRule(primitive.RuleAround):
 
     def __init__(
         self,
-        inner: primitive.CustomRuleParams,
+        inner: primitive.RuleParams,
         size: int,
         dims: ad.BatchAxes,
         kin: transforms.BatchTrace | None,
@@ -69,7 +69,7 @@ class BatchedRule(primitive.RuleAround):
         # Which results differ between lanes, known when the function has run.
         self.differ: Sequence[bool] = ()
 
-    def call(self, p: primitive.CustomRuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: primitive.RuleParams, values: ad.Values) -> list[Value]:
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -77,15 +77,13 @@ class BatchedRule(primitive.RuleAround):
         self.same = [self.shared and d is None for d in dims]
         return self._placed(outs, dims, self.same)
 
-    def types(self, p: primitive.CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
+    def types(self, p: primitive.RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of one example's results, with the batch: what is asked for types will run later."""
         self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
         return [a.batched(self.size) for a in primitive.rule_types(self.inner, one)]
 
-    def jvp(
-        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
-    ) -> ad.Duals:
+    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule of one example on the whole batch."""
         flat = primitive.Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, ad.Zero)]
@@ -115,7 +113,7 @@ class BatchedRule(primitive.RuleAround):
         return primitive.rule_jvp(self.inner, primals, given)
 
     def transpose(
-        self, p: primitive.CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
+        self, p: primitive.RuleParams, cts: ad.Tangents, operands: ad.Operands
     ) -> ad.Cotangents:
         """The transpose for one example on the whole batch; what all examples share gets the sum of its cotangents."""
         if not self.transposes:

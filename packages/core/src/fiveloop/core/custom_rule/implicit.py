@@ -9,7 +9,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.linear import transposed
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.custom_rule.primitive import Rule, RuleParams, custom_rule_p
 from fiveloop.core.custom_rule.user_rules import UserRule
 from fiveloop.core.dataclass import dataclass, replace
 
@@ -44,7 +44,7 @@ class RootRule(UserRule):
     num_params: int
     tangent_solve: Solver
 
-    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Solve, and then the linearised equation for the tangent; the guess does not matter."""
         outs = trace.bind(custom_rule_p, *primals, params=p)
         closed, params, guess = util.split_list(primals, [p.num_closed, self.num_params])
@@ -118,7 +118,7 @@ class SolveRule(Rule):
     num_params: int
     aux_avals: list[ir.Aval] | None = None
 
-    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """Solve by the user's function."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -127,7 +127,7 @@ class SolveRule(Rule):
         self.aux_avals = [x.aval for x in outs[len(b) :]]
         return outs
 
-    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
+    def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """Those of the right-hand side; the solver runs for those of what comes with the solution, if it has not."""
         if self.aux_avals is None:
             return super().types(p, avals)
@@ -141,7 +141,7 @@ class SolveRule(Rule):
 
         return self.closure.run(run, closed, values)[0]
 
-    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """A x_dot = b_dot - A_dot x."""
         outs = trace.bind(custom_rule_p, *primals, params=p)
         closed, params, b = util.split_list(primals, [p.num_closed, self.num_params])
@@ -160,9 +160,7 @@ class SolveRule(Rule):
         found = trace.bind(custom_rule_p, *args, params=p)
         return outs, [*found[: len(b)], *[transforms.zero_like(y) for y in aux]]
 
-    def transpose(
-        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
-    ) -> ad.Cotangents:
+    def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """Solve the transposed system."""
         first = p.num_closed + self.num_params
         known = [x for x in operands[:first] if isinstance(x, Value)]
@@ -180,9 +178,7 @@ class SolveRule(Rule):
         b_bar = [transforms.instantiate(ct) for ct in cts[: len(operands) - first]]
         rule = SolveRule(self.system.transposed(), self.closure, self.home, self.num_params)
         rule.holds_traced, rule.aux_avals = self.holds_traced, self.aux_avals and None
-        params = CustomRuleParams(
-            rule, name=p.name, num_closed=p.num_closed, axes=p.axes, scope=p.scope
-        )
+        params = RuleParams(rule, name=p.name, num_closed=p.num_closed, axes=p.axes, scope=p.scope)
         if p.jaxpr is not None:
             avals = [x.aval for x in [*known, *b_bar]]
             jaxpr = trace.stage_closed(lambda *xs: rule.call(params, xs), avals, p.name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fiveloop.core import ad, ir, trace, transforms
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, custom_rule_p, rule_jvp
+from fiveloop.core.custom_rule.primitive import RuleParams, custom_rule_p, rule_jvp
 
 
-def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: CustomRuleParams) -> ad.Duals:
+def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: RuleParams) -> ad.Duals:
     """Results and tangents by the rule."""
     closed = 0 if p.rule.ignores_closed else p.num_closed
     constant = not any(transforms.nonzero_mask(tangents[p.num_closed :]))
@@ -23,6 +23,6 @@ def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: CustomRulePara
     return rule_jvp(p, primals, tangents)
 
 
-def _is_for_rule(p: CustomRuleParams, k: int) -> bool:
+def _is_for_rule(p: RuleParams, k: int) -> bool:
     """Whether the rule alone closes over an operand, and not the function."""
     return p.jaxpr is not None and all(p.jaxpr.invars[k] is not a for a in ir.all_atoms(p.jaxpr))

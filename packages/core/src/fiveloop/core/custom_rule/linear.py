@@ -12,7 +12,7 @@ import numpy as np
 from fiveloop.core import ad, errors, ir, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import jvp_of
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.custom_rule.primitive import Rule, RuleParams, custom_rule_p
 from fiveloop.core.dataclass import dataclass, replace
 
 Backward = Callable[[ad.Values, ad.Tangents], ad.Tangents]
@@ -39,7 +39,7 @@ class LinearRule(Rule):
     holds_traced: bool
     _jaxpr: ir.Jaxpr | None = None
 
-    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """The function itself, as it is given or derived."""
         if self._is_online():
             return self._now(p, values)
@@ -48,11 +48,11 @@ class LinearRule(Rule):
     def _is_online(self) -> bool:
         return self.home is not None and not trace.is_staging(trace.current_trace())
 
-    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
+    def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the tangents that come out."""
         return self.out_avals
 
-    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Linear in the last operands; in the known ones, as what was derived is."""
         nonzero = transforms.nonzero_mask(tangents)
         if not any(nonzero[: self.num_known]):
@@ -64,9 +64,7 @@ class LinearRule(Rule):
             return transforms.jvp_flat(lambda *xs: self._now(p, xs), primals, tangents)
         return jvp_of(self.jaxpr(p, [x.aval for x in primals]), primals, tangents)
 
-    def transpose(
-        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
-    ) -> ad.Cotangents:
+    def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """The backward rule; if it is a known operand that is linear, the transpose of what was derived."""
         known = operands[: self.num_known]
         if any(transforms.is_linear(x) for x in known):
@@ -81,13 +79,13 @@ class LinearRule(Rule):
             ],
         ]
 
-    def jaxpr(self, p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
+    def jaxpr(self, p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
         """What the equation computes, made once."""
         if self._jaxpr is None:
             self._jaxpr = self._given(p, avals) if self.forward else self._derived(p, avals)
         return self._jaxpr
 
-    def _given(self, p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
+    def _given(self, p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
         forward = self.forward
         assert forward is not None, "unreachable: it is given"
 
@@ -97,7 +95,7 @@ class LinearRule(Rule):
 
         return trace.stage_closed(run, avals, p.name)
 
-    def _derived(self, p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
+    def _derived(self, p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
         """The transpose of the backward rule.
 
         backward : [*known, *cts]  -> [*in_cts]
@@ -117,7 +115,7 @@ class LinearRule(Rule):
         except errors.RuleError as error:
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
 
-    def _now(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
+    def _now(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
         known, dots = util.split_list(values, [self.num_known])
         if self.forward is not None:
@@ -139,7 +137,7 @@ class LinearRule(Rule):
             raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
         return [transforms.instantiate(t) for t in found]
 
-    def _check_linear(self, p: CustomRuleParams, jaxpr: ir.Jaxpr, linear: Sequence[bool]) -> None:
+    def _check_linear(self, p: RuleParams, jaxpr: ir.Jaxpr, linear: Sequence[bool]) -> None:
         if ir.mutated_positions(jaxpr.effects):
             raise self._no_forward_mode(p, "it writes to a Ref")
         reached = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
@@ -154,7 +152,7 @@ class LinearRule(Rule):
                     p, "it gives a cotangent that does not depend on the one it is given"
                 )
 
-    def _no_forward_mode(self, p: CustomRuleParams, why: str) -> TypeError:
+    def _no_forward_mode(self, p: RuleParams, why: str) -> TypeError:
         return TypeError(
             f"{p.name} has no forward mode: it would be derived by transposing {self.bwd}, which must be linear in the "
             f"cotangent, but {why}; give it a jvp too, with `custom_derivative`"

@@ -20,7 +20,7 @@ from fiveloop.core.trace.stage import stage, stage_closed
 
 
 @dataclass(frozen=True)
-class CustomRuleParams:
+class RuleParams:
     """What is called, and the rule of its derivative.
 
     jaxpr : [*closed, *args] -> [*results]
@@ -52,7 +52,7 @@ class CustomRuleParams:
         """Whether functions will run that may close over traced values which are not operands."""
         return self.jaxpr is None and self.rule.holds_traced
 
-    def under(self, trace: tracer.Trace) -> CustomRuleParams:
+    def under(self, trace: tracer.Trace) -> RuleParams:
         """The equation as a trace hands it over, whose values its functions may hold.
 
         A batch is noted, and of a derivative the primals are meant, where closures have no derivative.
@@ -64,7 +64,7 @@ class CustomRuleParams:
         return replace(self, rule=Undifferentiated(self.rule, trace))
 
 
-custom_rule_p: ir.Primitive[CustomRuleParams] = ir.Primitive("custom_rule", holds_functions=True)
+custom_rule_p: ir.Primitive[RuleParams] = ir.Primitive("custom_rule", holds_functions=True)
 
 
 class Rule:
@@ -91,28 +91,26 @@ class Rule:
 
     __str__ = __repr__  # the printer does not look into it
 
-    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """What the equation computes, under the current trace."""
         assert p.jaxpr is not None, f"unreachable: {self.kind} has no jaxpr and no call"
         return transforms.eval_jaxpr(p.jaxpr, values)
 
-    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
+    def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the results, where there is no jaxpr."""
         return stage(lambda *xs: self.call(p, xs), avals, p.name).jaxpr.out_avals
 
-    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Results and their tangents, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no jvp")
 
     def batch(
-        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: CustomRuleParams
+        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: RuleParams
     ) -> ad.Batched:
         """Results of a batch, and where they have it, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no batch")
 
-    def transpose(
-        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
-    ) -> ad.Cotangents:
+    def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """Cotangents of the linear operands, under the current trace: by default through the jaxpr."""
         jaxpr = primal_jaxpr(p, [x.aval for x in operands])
         jaxpr = transforms.parted(jaxpr, tuple(map(transforms.is_linear, operands)))
@@ -138,26 +136,24 @@ class Undifferentiated(RuleAround):
         self.inner = inner
         self.trace = trace
 
-    def call(self, p: CustomRuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """What the function gives."""
         with self._primals() as trace:
             found = self.inner.call(replace(p, rule=self.inner), values)
         return [*map(trace.primal, found)]
 
-    def types(self, p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
+    def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the results."""
         with self._primals():
             return self.inner.types(replace(p, rule=self.inner), avals)
 
-    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Results and their tangents."""
         with self._primals() as trace:
             outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
         return [*map(trace.primal, outs)], [_plain(trace, t) for t in dots]
 
-    def transpose(
-        self, p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands
-    ) -> ad.Cotangents:
+    def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """Cotangents of the linear operands."""
         with self._primals() as trace:
             found = self.inner.transpose(replace(p, rule=self.inner), cts, operands)
@@ -199,7 +195,7 @@ def _plain(trace: PrimalTrace, t: ad.Tangent) -> ad.Tangent:
 
 
 @contextmanager
-def _named_axes(p: CustomRuleParams) -> Iterator[None]:
+def _named_axes(p: RuleParams) -> Iterator[None]:
     """Within the block, names of axes mean what they meant where the function was called."""
     if not p.axes:
         yield
@@ -208,38 +204,38 @@ def _named_axes(p: CustomRuleParams) -> Iterator[None]:
         yield
 
 
-def rule_call(p: CustomRuleParams, values: ad.Values) -> list[Value]:
+def rule_call(p: RuleParams, values: ad.Values) -> list[Value]:
     """What an equation computes, by its rule."""
     with _named_axes(p):
         return p.rule.call(p, values)
 
 
-def rule_types(p: CustomRuleParams, avals: ir.Avals) -> list[ir.Aval]:
+def rule_types(p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
     """The types of an equation's results, by its rule."""
     with _named_axes(p):
         return p.rule.types(p, avals)
 
 
-def rule_jvp(p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+def rule_jvp(p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
     """Results and tangents, by the rule."""
     with _named_axes(p):
         return p.rule.jvp(p, primals, tangents)
 
 
-def rule_transpose(p: CustomRuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
+def rule_transpose(p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
     """Cotangents of the linear operands, by the rule."""
     with _named_axes(p):
         return p.rule.transpose(p, cts, operands)
 
 
-def primal_jaxpr(p: CustomRuleParams, avals: ir.Avals) -> ir.Jaxpr:
+def primal_jaxpr(p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
     """What the equation computes, as a jaxpr of all its operands."""
     if p.jaxpr is not None:
         return p.jaxpr
     return stage_closed(lambda *xs: rule_call(p, xs), avals, p.name)
 
 
-def custom_rule_abstract_eval(avals: ir.Avals, p: CustomRuleParams) -> ir.Typing:
+def custom_rule_abstract_eval(avals: ir.Avals, p: RuleParams) -> ir.Typing:
     """The types and effects of the jaxpr; without one, the types that the rule tells, and no effect."""
     over: ir.Effects = frozenset(ir.NamedAxisEffect(axis) for axis in p.axes)
     if p.jaxpr is None:
@@ -248,7 +244,7 @@ def custom_rule_abstract_eval(avals: ir.Avals, p: CustomRuleParams) -> ir.Typing
     return outs, effects | over
 
 
-def custom_rule_impl(values: ad.Values, p: CustomRuleParams) -> list[Value]:
+def custom_rule_impl(values: ad.Values, p: RuleParams) -> list[Value]:
     """Operation by operation, as the user's function runs without any transform."""
     return rule_call(p, values)
 

@@ -13,14 +13,14 @@ from fiveloop.core.rules import Body, define
 
 
 def custom_rule_lower(
-    ctx: Any, operands: hlo.IRValues, p: primitive.CustomRuleParams
+    ctx: Any, operands: hlo.IRValues, p: primitive.RuleParams
 ) -> list[hlo.IRValue]:
     """Call the function of the jaxpr, which is written once: the rule has had its say."""
     assert p.jaxpr is not None, "unreachable: the pass `rules` has put a call in its place"
     return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))
 
 
-def custom_rule_bodies(p: primitive.CustomRuleParams) -> list[Body]:
+def custom_rule_bodies(p: primitive.RuleParams) -> list[Body]:
     """The jaxpr, which runs once, if there is one."""
     return [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)]
 

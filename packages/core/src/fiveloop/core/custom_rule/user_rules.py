@@ -30,7 +30,7 @@ class UserRule(primitive.Rule):
     closure: Closure
     home: trace.Trace | None
 
-    def call(self, p: primitive.CustomRuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: primitive.RuleParams, values: ad.Values) -> list[Value]:
         """The user's function, operation by operation."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -46,9 +46,7 @@ class JvpRule(UserRule):
     flat_jvp: FlatJvp
     symbolic_zeros: bool
 
-    def jvp(
-        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
-    ) -> ad.Duals:
+    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """What the user's rule gives."""
         closed, args = util.split_list(primals, [p.num_closed])
         dots = tangents[p.num_closed :]
@@ -78,9 +76,7 @@ class VjpRule(UserRule):
         if self.flat_jvp is not None:
             self.kind = "jvp+vjp"
 
-    def jvp(
-        self, p: primitive.CustomRuleParams, primals: ad.Values, tangents: ad.Tangents
-    ) -> ad.Duals:
+    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """Run fwd; the tangents come out of one linear equation whose transpose is bwd."""
         closed, args = util.split_list(primals, [p.num_closed])
         dots = list(tangents[p.num_closed :])
@@ -101,9 +97,7 @@ class VjpRule(UserRule):
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
         given = [t for t in dots if not isinstance(t, ad.Zero)]
         types = tuple([x.aval for x in (*known, *given)])
-        params = primitive.CustomRuleParams(
-            rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope
-        )
+        params = primitive.RuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
         outs_dot = trace.bind(primitive.custom_rule_p, *known, *given, params=params)
         return outs, transforms.with_zeros(floats, outs_dot, [x.aval for x in outs])
 
@@ -180,7 +174,7 @@ class VjpRule(UserRule):
 class _Unwritten:
     """Which tangents are those of Refs that are not differentiated: nobody would see what is written to them."""
 
-    p: primitive.CustomRuleParams
+    p: primitive.RuleParams
     fixed: Sequence[bool]
 
     def __call__(self, written: Sequence[bool]) -> None:
@@ -209,7 +203,7 @@ def _spoken_of(back: FlatBwd, res: ad.Values, outs: ad.Values, count: int) -> Se
     return found
 
 
-def _refuse_linear_refs(p: primitive.CustomRuleParams, args: ad.Values, dots: ad.Tangents) -> None:
+def _refuse_linear_refs(p: primitive.RuleParams, args: ad.Values, dots: ad.Tangents) -> None:
     for k, (x, t) in enumerate(zip(args, dots, strict=True)):
         if x.aval.accumulates and not isinstance(t, ad.Zero):
             raise TypeError(

@@ -11,7 +11,7 @@ from fiveloop.core import ad, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
-from fiveloop.core.custom_rule.primitive import CustomRuleParams, Rule, custom_rule_p
+from fiveloop.core.custom_rule.primitive import Rule, RuleParams, custom_rule_p
 
 FlatVmap = Callable[[int, Sequence[bool], ad.Values], tuple[list[Value], list[bool]]]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
@@ -28,7 +28,7 @@ class VmapRule(Rule):
         self.flat_vmap = flat_vmap
 
     def batch(
-        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: CustomRuleParams
+        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: RuleParams
     ) -> ad.Batched:
         """What the user's rule gives."""
         closed, args = util.split_list(transforms.in_front(size, operands, dims), [p.num_closed])
@@ -49,7 +49,7 @@ class VmapRule(Rule):
         outs, _ = self.closure.run(run, closed, args)
         return outs, [0 if flag else None for flag in flags]
 
-    def jvp(self, p: CustomRuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The function, and its tangent as one more function, which the derivative of the rule batches."""
         assert p.jaxpr is not None, "unreachable: it is always staged"
         if p.jaxpr.effects:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core import arrays, errors, ir, prims, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.index import access, bounds, eager
 from fiveloop.core.index import parse as index_parse
 
@@ -66,7 +66,7 @@ class Place:
         self._index = index
 
     def get(
-        self, *, mode: str | None = None, fill_value: arrays.ArrayLike | None = None, **flags: bool
+        self, *, mode: str | None = None, fill_value: ArrayLike | None = None, **flags: bool
     ) -> Value:
         """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
         _check_flags(flags)
@@ -77,27 +77,27 @@ class Place:
             return bounds.take_or_fill(x, index, bounds.filler_of(x.dtype))
         return bounds.take_or_fill(x, index, access.cast_for_write(x.aval, (), fill_value))
 
-    def set(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def set(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` written there; of several writes to one element the last wins."""
         return self._put(v, "set", **options)
 
-    def add(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def add(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` added there; an element named several times gets every share."""
         return self._put(v, "add", **options)
 
-    def subtract(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def subtract(self, v: ArrayLike, **options: Any) -> Value:
         """The array with `v` taken away there; from an element named several times every share."""
         return self._put(
             arrays.OPS["negative"](arrays.as_value(v, "the value written")), "add", **options
         )
 
-    def multiply(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def multiply(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the elements there multiplied by `v`."""
         return self._put(v, "mul", **options)
 
     mul = multiply
 
-    def divide(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def divide(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the elements there divided by `v`; one named several times by every share."""
         if self._x.dtype.kind in "biu":
             prims.bad_type(
@@ -106,12 +106,12 @@ class Place:
             )
         return arrays.OPS["divide"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
 
-    def power(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def power(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the elements there raised to the power `v`; one named several times to every share."""
         return arrays.OPS["power"](self._x, self._factors(v, options))  # type: ignore[no-any-return]
 
     def apply(
-        self, fun: Callable[[Value], arrays.ArrayLike], *, mode: str | None = None, **flags: bool
+        self, fun: Callable[[Value], ArrayLike], *, mode: str | None = None, **flags: bool
     ) -> Value:
         """The array with a function of elements applied there, once also to an element named several times."""
         if not callable(fun):
@@ -129,15 +129,15 @@ class Place:
             )
         return self._put(fun(old), "set", mode=mode, **flags)
 
-    def max(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def max(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the greater of old and `v` there."""
         return self._put(v, "max", **options)
 
-    def min(self, v: arrays.ArrayLike, **options: Any) -> Value:
+    def min(self, v: ArrayLike, **options: Any) -> Value:
         """The array with the lesser of old and `v` there."""
         return self._put(v, "min", **options)
 
-    def _factors(self, v: arrays.ArrayLike, options: dict[str, Any]) -> Value:
+    def _factors(self, v: ArrayLike, options: dict[str, Any]) -> Value:
         """Ones, and the product of all shares of each element there."""
         ones = prims.full(self._x.shape, 1, self._x.dtype)
         return Place(ones, self._index).multiply(v, **options)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fiveloop.core import arrays, prims
-from fiveloop.core.arrays import Value
+from fiveloop.core import prims
+from fiveloop.core.arrays import ArrayLike, Value
 
-Binary = Callable[[arrays.ArrayLike, arrays.ArrayLike], Value]
+Binary = Callable[[ArrayLike, ArrayLike], Value]
 
 
 def is_complex(x: Any) -> bool:
@@ -22,7 +22,7 @@ def is_complex(x: Any) -> bool:
 def _compare(plain: Binary, strict: Binary) -> Binary:
     """A comparison of numbers of any dtype; `strict` is that of real parts that decide."""
 
-    def compare(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+    def compare(x: ArrayLike, y: ArrayLike) -> Value:
         if not (is_complex(x) or is_complex(y)):
             return plain(x, y)
         a, b = prims.promote(plain.__name__, x, y)
@@ -43,17 +43,17 @@ greater = _compare(prims.greater, prims.greater)
 greater_equal = _compare(prims.greater_equal, prims.greater)
 
 
-def maximum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def maximum(x: ArrayLike, y: ArrayLike) -> Value:
     """The greater of two elements; NaN wins."""
     return _extreme(prims.maximum, greater_equal, x, y)
 
 
-def minimum(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def minimum(x: ArrayLike, y: ArrayLike) -> Value:
     """The lesser of two elements; NaN wins."""
     return _extreme(prims.minimum, less_equal, x, y)
 
 
-def _extreme(plain: Binary, wins: Binary, x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def _extreme(plain: Binary, wins: Binary, x: ArrayLike, y: ArrayLike) -> Value:
     if not (is_complex(x) or is_complex(y)):
         return plain(x, y)
     a, b = prims.promote(plain.__name__, x, y)

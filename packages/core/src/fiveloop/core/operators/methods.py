@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims, rules
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
 from fiveloop.core.primitives import special
@@ -21,7 +21,7 @@ from fiveloop.core.trace.fused import Numbers, fused
 from fiveloop.core.trace.tracer import is_concrete
 
 
-def along(fun: str, x: arrays.ArrayLike, axis: Any) -> tuple[Value, int]:
+def along(fun: str, x: ArrayLike, axis: Any) -> tuple[Value, int]:
     """An array and one of its axes; flattened if no axis is given."""
     value = prims.operand(fun, "x", x)
     if axis is None:
@@ -29,13 +29,13 @@ def along(fun: str, x: arrays.ArrayLike, axis: Any) -> tuple[Value, int]:
     return value, prims.canonical_axis(fun, axis, value.ndim)
 
 
-def copy(x: arrays.ArrayLike) -> Value:
+def copy(x: ArrayLike) -> Value:
     """The array itself, on the device."""
     value = prims.operand("copy", "x", x)
     return arrays.to_array(value) if is_concrete(value) else value
 
 
-def view(x: arrays.ArrayLike, dtype: Any) -> Value:
+def view(x: ArrayLike, dtype: Any) -> Value:
     """The same bits read as another dtype; the last axis takes the change of width."""
     value, target = prims.operand("view", "x", x), prims.canonical_dtype("view", dtype)
     old, new = value.dtype.itemsize, target.itemsize
@@ -52,7 +52,7 @@ def view(x: arrays.ArrayLike, dtype: Any) -> Value:
     return prims.reshape(special.bitcast_convert(value, target), (*lead, size * (old // new)))
 
 
-def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> Value:
+def swapaxes(x: ArrayLike, axis1: int, axis2: int) -> Value:
     """Two axes exchanged."""
     value = prims.operand("swapaxes", "x", x)
     i, j = (prims.canonical_axis("swapaxes", a, value.ndim) for a in (axis1, axis2))
@@ -61,7 +61,7 @@ def swapaxes(x: arrays.ArrayLike, axis1: int, axis2: int) -> Value:
     return prims.transpose(value, perm)
 
 
-def diagonal(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The elements with equal indices along two axes, `offset` apart; they become the last axis."""
     value = prims.operand("diagonal", "x", x)
     if value.ndim < 2:
@@ -78,12 +78,12 @@ def diagonal(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 
     return value[(..., at + start, at + skip)]
 
 
-def trace(x: arrays.ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
     """The sum of a diagonal of two axes."""
     return op.sum(diagonal(x, offset, axis1, axis2), -1)
 
 
-def repeat(x: arrays.ArrayLike, repeats: Any, axis: int | None = None) -> Value:
+def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Value:
     """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None."""
     value, at = along("repeat", x, axis)
     lead, size = (slice(None),) * at, value.shape[at]
@@ -116,13 +116,13 @@ def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
     return int(given.item()) if given.size == 1 else given
 
 
-def take(x: arrays.ArrayLike, indices: arrays.ArrayLike, axis: int | None = None) -> Value:
+def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
     """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped."""
     value, at = along("take", x, axis)
     return value[(*(slice(None),) * at, indices)]
 
 
-def nonzero(x: arrays.ArrayLike) -> tuple[Value, ...]:
+def nonzero(x: ArrayLike) -> tuple[Value, ...]:
     """The indices of the elements that are not zero, one array per axis; the elements must be known."""
     value = prims.operand("nonzero", "x", x)
     if not is_concrete(value):
@@ -134,9 +134,7 @@ def nonzero(x: arrays.ArrayLike) -> tuple[Value, ...]:
     return tuple(arrays.to_array(arrays.as_value(i.astype(np.int32))) for i in found)
 
 
-def sort(
-    x: arrays.ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
-) -> Value:
+def sort(x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False) -> Value:
     """The elements in order along an axis, or of all, flattened; NaN last (first if `descending`)."""
     value, at = along("sort", x, axis)
     out = prims.sort(value, at, stable=stable)
@@ -144,7 +142,7 @@ def sort(
 
 
 def argsort(
-    x: arrays.ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
+    x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
 ) -> Value:
     """The indices, as int32, that put the elements in order along an axis; equals keep their order."""
     value, at = along("argsort", x, axis)
@@ -155,9 +153,7 @@ def argsort(
     return prims.sub(value.shape[at] - 1, back)
 
 
-def clip(
-    x: arrays.ArrayLike, min: arrays.ArrayLike | None = None, max: arrays.ArrayLike | None = None
-) -> Value:
+def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
     """Each element held between `min` and `max`, which broadcast; None is no bound."""
     out = prims.operand("clip", "x", x)
     low, high = _bound(out, "min", min), _bound(out, "max", max)
@@ -166,7 +162,7 @@ def clip(
     return complex_order.minimum(out, high) if high is not None else out
 
 
-def _bound(x: Value, name: str, bound: arrays.ArrayLike | None) -> arrays.ArrayLike | None:
+def _bound(x: Value, name: str, bound: ArrayLike | None) -> ArrayLike | None:
     """A bound of `clip`; None if it is a Python integer beyond all that the dtype of `x` holds."""
     if not isinstance(bound, int) or isinstance(bound, bool) or x.dtype.kind not in "iu":
         return bound
@@ -176,7 +172,7 @@ def _bound(x: Value, name: str, bound: arrays.ArrayLike | None) -> arrays.ArrayL
     return arrays.python_number(bound, arrays.Typed(x.dtype, True), f"clip: argument `{name}`")
 
 
-def round(x: arrays.ArrayLike, decimals: int = 0) -> Value:
+def round(x: ArrayLike, decimals: int = 0) -> Value:
     """Each element rounded to `decimals` places, a half to the even digit, in the same dtype."""
     value, decimals = prims.operand("round", "x", x), prims.known_int("round", "decimals", decimals)
     if value.dtype.kind in "biu" and decimals >= 0:
@@ -191,7 +187,7 @@ def round(x: arrays.ArrayLike, decimals: int = 0) -> Value:
     return prims.convert(down(prims.round(up(wide, scale)), scale), value.dtype)
 
 
-def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def dot(x: ArrayLike, y: ArrayLike) -> Value:
     """Products summed over the last axis of `x` and the last but one of `y` (its only one, of a vector)."""
     a, b = prims.promote("dot", x, y)
     if not a.ndim or not b.ndim:
@@ -211,7 +207,7 @@ def contract(fun: str, x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[i
 
 
 def var(
-    x: arrays.ArrayLike,
+    x: ArrayLike,
     axis: Any = None,
     *,
     dtype: Any = None,
@@ -230,7 +226,7 @@ def var(
 
 
 def std(
-    x: arrays.ArrayLike,
+    x: ArrayLike,
     axis: Any = None,
     *,
     dtype: Any = None,
@@ -241,17 +237,13 @@ def std(
     return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
 
 
-def cumsum(
-    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False
-) -> Value:
+def cumsum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
     """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
     value, at = along("cumsum", x, axis)
     return prims.cumsum(value if dtype is None else prims.convert(value, dtype), at, reverse)
 
 
-def cumprod(
-    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False
-) -> Value:
+def cumprod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
     """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
     value, at = along("cumprod", x, axis)
     return prims.cumprod(value if dtype is None else prims.convert(value, dtype), at, reverse)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fiveloop.core import arrays, ir, prims, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.index import ops as index_ops
 from fiveloop.core.operators import complex_order
 from fiveloop.core.primitives import special
@@ -73,12 +73,12 @@ for _cls in (arrays.Methods, index_ops.Place):
             setattr(_cls, _name, _other(_method))
 
 
-def true_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def true_divide(x: ArrayLike, y: ArrayLike) -> Value:
     """The quotient as a floating point number; integers become float32."""
     return prims.div(*prims.promote("divide", x, y, inexact=True))
 
 
-def floor_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
     """The greatest integer not above the quotient; of integers over 0 it is 0, as in NumPy."""
     a, b = numbers("floor_divide", x, y)
     if a.dtype.kind == "u":
@@ -92,7 +92,7 @@ def floor_divide(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     return _float_floor_divide(prims.stop_gradient(a), prims.stop_gradient(b))
 
 
-def numbers(fun: str, x: arrays.ArrayLike, y: arrays.ArrayLike) -> tuple[Value, Value]:
+def numbers(fun: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     """Two arguments brought to one dtype; bools count as int32."""
     a, b = prims.promote(fun, x, y)
     return prims.counted(a), prims.counted(b)
@@ -117,7 +117,7 @@ def _other_side(left: Value, y: Value) -> Value:
     )
 
 
-def remainder(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def remainder(x: ArrayLike, y: ArrayLike) -> Value:
     """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python. Of integers over 0 it is 0."""
     a, b = numbers("remainder", x, y)
     left = _zero_over_zero(prims.rem(a, b), b, y)
@@ -132,20 +132,20 @@ def remainder(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     return prims.select(prims.equal(left, 0), zero, out)
 
 
-def fmod(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def fmod(x: ArrayLike, y: ArrayLike) -> Value:
     """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
     a, b = numbers("fmod", x, y)
     return _zero_over_zero(prims.rem(a, b), b, y)
 
 
-def _zero_over_zero(out: Value, y: Value, given: arrays.ArrayLike) -> Value:
+def _zero_over_zero(out: Value, y: Value, given: ArrayLike) -> Value:
     """A quotient or a remainder, but 0 of integers over 0, if the divisor as `given` may be that."""
     if out.dtype.kind not in "iu" or (isinstance(given, int) and given):
         return out
     return prims.select(prims.equal(y, 0), 0, out)
 
 
-def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def power(x: ArrayLike, y: ArrayLike) -> Value:
     """`x` to the power of `y`; a Python integer as exponent multiplies."""
     if isinstance(y, int) and not isinstance(y, bool):
         base = prims.operand("power", "x", x)
@@ -157,17 +157,17 @@ def power(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     return prims.pow(*numbers("power", x, y))
 
 
-def square(x: arrays.ArrayLike) -> Value:
+def square(x: ArrayLike) -> Value:
     """Each element times itself; bools as int32."""
     return prims.square(prims.counted(prims.operand("square", "x", x)))
 
 
-def left_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits of `x` moved up by `y` places."""
     return prims.shift_left(*numbers("left_shift", x, y))
 
 
-def right_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits of `x` moved down by `y` places; the sign stays."""
     a, b = numbers("right_shift", x, y)
     return (
@@ -177,7 +177,7 @@ def right_shift(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     )
 
 
-def matrix_transpose(x: arrays.ArrayLike) -> Value:
+def matrix_transpose(x: ArrayLike) -> Value:
     """The last two axes swapped."""
     value = prims.operand("matrix_transpose", "x", x)
     if value.ndim < 2:
@@ -186,7 +186,7 @@ def matrix_transpose(x: arrays.ArrayLike) -> Value:
     return prims.transpose(value, [*range(n - 2), n - 1, n - 2])
 
 
-def astype(x: arrays.ArrayLike, dtype: Any) -> Value:
+def astype(x: ArrayLike, dtype: Any) -> Value:
     """The same elements in another dtype; to bool, whether they differ from zero."""
     value = prims.operand("astype", "x", x)
     target = prims.canonical_dtype("astype", dtype)
@@ -215,21 +215,17 @@ def over_axes(
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
-def sum(
-    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
-) -> Value:
+def sum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
     """The sum over `axis`, or over all; bools and narrow integers are summed as 32-bit ones."""
     return over_axes("sum", prims.reduce_sum, _widened("sum", x, dtype), axis, keepdims)
 
 
-def prod(
-    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
-) -> Value:
+def prod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
     """The product over `axis`, or over all; bools and narrow integers as 32-bit ones."""
     return over_axes("prod", prims.reduce_prod, _widened("prod", x, dtype), axis, keepdims)
 
 
-def _widened(fun: str, x: arrays.ArrayLike, dtype: Any) -> Value:
+def _widened(fun: str, x: ArrayLike, dtype: Any) -> Value:
     value = prims.operand(fun, "x", x)
     if dtype is not None:
         return prims.convert(value, dtype)
@@ -238,9 +234,7 @@ def _widened(fun: str, x: arrays.ArrayLike, dtype: Any) -> Value:
     return value
 
 
-def mean(
-    x: arrays.ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False
-) -> Value:
+def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
     """The mean over `axis`, or over all; that of integers is float32."""
     (value,) = prims.promote("mean", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
@@ -251,7 +245,7 @@ def mean(
     return prims.convert(prims.div(sum(wide, axes, keepdims=keepdims), count), value.dtype)
 
 
-def _some(fun: str, x: arrays.ArrayLike, axis: Any) -> Value:
+def _some(fun: str, x: ArrayLike, axis: Any) -> Value:
     """An array with at least one element along the axes."""
     value = prims.operand(fun, "x", x)
     axes = prims.canonical_axes(fun, axis, value.ndim)
@@ -260,37 +254,37 @@ def _some(fun: str, x: arrays.ArrayLike, axis: Any) -> Value:
     return value
 
 
-def max(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The greatest element over `axis`, or over all."""
     value = _some("max", x, axis)
     greatest = complex_order.complex_max if value.dtype.kind == "c" else prims.reduce_max
     return over_axes("max", greatest, value, axis, keepdims)
 
 
-def min(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+def min(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The least element over `axis`, or over all."""
     value = _some("min", x, axis)
     least = complex_order.complex_min if value.dtype.kind == "c" else prims.reduce_min
     return over_axes("min", least, value, axis, keepdims)
 
 
-def all(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+def all(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """Whether all elements over `axis` are true."""
     return over_axes("all", prims.reduce_and, prims.operand("all", "x", x), axis, keepdims)
 
 
-def any(x: arrays.ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
+def any(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """Whether any element over `axis` is true."""
     return over_axes("any", prims.reduce_or, prims.operand("any", "x", x), axis, keepdims)
 
 
-def argmax_method(x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+def argmax_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the first greatest element."""
     value = prims.operand("argmax", "x", x)
     return over_axes("argmax", lambda v, axes: prims.argmax(v, axis), value, axis, keepdims)
 
 
-def argmin_method(x: arrays.ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
+def argmin_method(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
     """The index of the first least element."""
     value = prims.operand("argmin", "x", x)
     return over_axes("argmin", lambda v, axes: prims.argmin(v, axis), value, axis, keepdims)

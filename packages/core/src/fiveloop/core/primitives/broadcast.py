@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import check, convert, costs
@@ -84,7 +84,7 @@ class BroadcastParams:
 broadcast_in_dim_p: ir.Primitive[BroadcastParams] = ir.Primitive("broadcast_in_dim")
 
 
-def broadcast_in_dim(x: arrays.ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Value:
+def broadcast_in_dim(x: ArrayLike, shape: Any, dims: Sequence[int] = ()) -> Value:
     """Repeat `x` to `shape`; axis k of `x` becomes axis `dims[k]`, and is repeated if its size is 1.
 
     ValueError if an axis of `x` has another size than 1 and than its axis of `shape`.
@@ -101,7 +101,7 @@ def broadcast_in_dim(x: arrays.ArrayLike, shape: Any, dims: Sequence[int] = ()) 
     return trace.bind1(broadcast_in_dim_p, value, params=BroadcastParams(out, places))
 
 
-def broadcast_to(x: arrays.ArrayLike, shape: Any) -> Value:
+def broadcast_to(x: ArrayLike, shape: Any) -> Value:
     """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
     value = convert.operand("broadcast_to", "x", x)
     out = check.canonical_shape("broadcast_to", shape)
@@ -153,12 +153,12 @@ rules.define(
 )
 
 
-def full(shape: Any, value: arrays.ArrayLike, dtype: Any = None) -> Value:
+def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
     """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
     return broadcast_in_dim(_fill_value(value, dtype), check.canonical_shape("full", shape), ())
 
 
-def _fill_value(value: arrays.ArrayLike, dtype: Any) -> Value:
+def _fill_value(value: ArrayLike, dtype: Any) -> Value:
     if arrays.is_python_number(value):
         typed = arrays.Typed(arrays.python_typed(value).dtype if dtype is None else np.dtype(dtype))
         return arrays.python_number(value, typed, "full: argument `value`")
@@ -178,7 +178,7 @@ def ones(shape: Any, dtype: Any = np.float32) -> Value:
     return full(shape, 1, dtype)
 
 
-def full_like(x: arrays.ArrayLike, value: arrays.ArrayLike, dtype: Any = None) -> Value:
+def full_like(x: ArrayLike, value: ArrayLike, dtype: Any = None) -> Value:
     """An array of the shape and dtype of `x` that holds one value everywhere."""
     like = convert.operand("full_like", "x", x)
     return full(like.shape, value, like.dtype if dtype is None else dtype)
@@ -208,7 +208,7 @@ class ReshapeParams:
 reshape_p: ir.Primitive[ReshapeParams] = ir.Primitive("reshape")
 
 
-def reshape(x: arrays.ArrayLike, shape: Any) -> Value:
+def reshape(x: ArrayLike, shape: Any) -> Value:
     """The same elements, in row-major order, in another shape; one dim may be -1.
 
     ValueError if the shape has another number of elements.
@@ -262,7 +262,7 @@ rules.define(
 )
 
 
-def expand_dims(x: arrays.ArrayLike, axes: int | Sequence[int]) -> Value:
+def expand_dims(x: ArrayLike, axes: int | Sequence[int]) -> Value:
     """New axes of size 1, at these places of the result."""
     value = convert.operand("expand_dims", "x", x)
     count = 1 if isinstance(axes, int) else len(axes)
@@ -271,7 +271,7 @@ def expand_dims(x: arrays.ArrayLike, axes: int | Sequence[int]) -> Value:
     return reshape(value, [1 if k in new else next(old) for k in range(value.ndim + count)])
 
 
-def squeeze(x: arrays.ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
+def squeeze(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
     """Axes of size 1 taken away: these, or all."""
     value = convert.operand("squeeze", "x", x)
     ones_at = [k for k, d in enumerate(value.shape) if ir.is_one(d)]
@@ -296,7 +296,7 @@ class TransposeParams:
 transpose_p: ir.Primitive[TransposeParams] = ir.Primitive("transpose")
 
 
-def transpose(x: arrays.ArrayLike, perm: Sequence[int] | None = None) -> Value:
+def transpose(x: ArrayLike, perm: Sequence[int] | None = None) -> Value:
     """Axes in another order: axis k of the result is axis `perm[k]` of `x`; reversed if None."""
     value = convert.operand("transpose", "x", x)
     order = tuple(range(value.ndim))
@@ -355,7 +355,7 @@ class ReduceParams:
 reduce_sum_p: ir.Primitive[ReduceParams] = ir.Primitive("reduce_sum")
 
 
-def reduce_sum(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reduce_sum(x: ArrayLike, axes: Any = None) -> Value:
     """The sum over `axes`, or over all; the axes disappear. The dtype stays (bools count as int32).
 
     >>> x = np.arange(6.0).reshape(2, 3)

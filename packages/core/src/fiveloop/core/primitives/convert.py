@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import check, costs
@@ -33,7 +33,7 @@ _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 """What holds digits of a Python number that float32 and complex64 do not."""
 
 
-def convert(x: arrays.ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
+def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves.
 
     TypeError for a complex array and a real dtype. A float becomes an integer towards zero. With `weak_type`, the

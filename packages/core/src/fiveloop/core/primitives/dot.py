@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core import ad, ir, rules, trace
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import broadcast, check, convert, elementwise
@@ -72,8 +72,8 @@ dot_general_p: ir.Primitive[DotParams] = ir.Primitive("dot_general")
 
 
 def dot_general(
-    x: arrays.ArrayLike,
-    y: arrays.ArrayLike,
+    x: ArrayLike,
+    y: ArrayLike,
     dimension_numbers: DimensionNumbers,
     preferred_element_type: Any = None,
     precision: str | None = None,
@@ -217,7 +217,7 @@ rules.define(
 )
 
 
-def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+def dot(x: ArrayLike, y: ArrayLike) -> Value:
     """The product of two vectors or matrices: the last axis of `x` with the first of `y`."""
     a, b = convert.promote("dot", x, y)
     if not 1 <= a.ndim <= 2 or not 1 <= b.ndim <= 2:
@@ -225,7 +225,7 @@ def dot(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
     return dot_general(a, b, (((a.ndim - 1,), (0,)), ((), ())))
 
 
-def matmul(x: arrays.ArrayLike, y: arrays.ArrayLike, preferred_element_type: Any = None) -> Value:
+def matmul(x: ArrayLike, y: ArrayLike, preferred_element_type: Any = None) -> Value:
     """The matrix product under NumPy's rules: the last two axes multiply, those before broadcast."""
     a, b = convert.promote("matmul", x, y)
     if a.ndim == 0 or b.ndim == 0:

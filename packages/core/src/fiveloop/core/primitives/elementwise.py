@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 
@@ -95,13 +95,13 @@ is_finite: family.Unary = family.unary(
 )
 
 
-def is_nan(x: arrays.ArrayLike) -> Value:
+def is_nan(x: ArrayLike) -> Value:
     """Whether elements are NaN."""
     value = convert.operand("is_nan", "x", x)
     return not_equal(value, value)
 
 
-def to_condition(x: arrays.ArrayLike) -> Value:
+def to_condition(x: ArrayLike) -> Value:
     """Whether elements differ from zero, as a bool array."""
     value = convert.operand("to_condition", "x", x)
     return (
@@ -114,7 +114,7 @@ def to_condition(x: arrays.ArrayLike) -> Value:
 select_p = ir.Primitive[Any]("select")
 
 
-def select(pred: arrays.ArrayLike, on_true: arrays.ArrayLike, on_false: arrays.ArrayLike) -> Value:
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Value:
     """Elements of `on_true` where `pred` is true, of `on_false` elsewhere.
 
     TypeError if `pred` does not hold bools. The three are broadcast to one shape, and the last two brought to one
@@ -296,7 +296,7 @@ nextafter: family.Binary = family.binary(
 )
 
 
-def reciprocal(x: arrays.ArrayLike) -> Value:
+def reciprocal(x: ArrayLike) -> Value:
     """One over each element."""
     (value,) = convert.promote("reciprocal", x, inexact=True)
     return div(1, value)
@@ -305,7 +305,7 @@ def reciprocal(x: arrays.ArrayLike) -> Value:
 clamp_p = ir.Primitive[Any]("clamp")
 
 
-def clamp(low: arrays.ArrayLike, x: arrays.ArrayLike, high: arrays.ArrayLike) -> Value:
+def clamp(low: ArrayLike, x: ArrayLike, high: ArrayLike) -> Value:
     """`x` held between `low` and `high`; a derivative at a bound goes to `x`."""
     lo, value, hi = family.same_shapes("clamp", convert.promote("clamp", low, x, high))
     return trace.bind1(clamp_p, lo, value, hi)
@@ -398,7 +398,7 @@ _stop_gradient: family.Unary = family.unary(
 )
 
 
-def stop_gradient(x: arrays.ArrayLike) -> Value:
+def stop_gradient(x: ArrayLike) -> Value:
     """The same values, through which no derivative flows."""
     value = convert.operand("stop_gradient", "x", x)
     return _stop_gradient(value) if value.aval.differentiable else value
@@ -448,13 +448,13 @@ _complex: family.Binary = family.binary(
 )
 
 
-def imag(x: arrays.ArrayLike) -> Value:
+def imag(x: ArrayLike) -> Value:
     """The imaginary part; of a real number zero."""
     value = convert.operand("imag", "x", x)
     return _imag(value) if value.dtype.kind == "c" else broadcast.full_like(value, 0)
 
 
-def complex(re: arrays.ArrayLike, im: arrays.ArrayLike) -> Value:
+def complex(re: ArrayLike, im: ArrayLike) -> Value:
     """The complex numbers with these real and imaginary parts."""
     x, y = convert.promote("complex", re, im, inexact=True)
     narrow = x.dtype not in (np.float32, np.float64)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs
 
@@ -30,7 +30,7 @@ class Unary(Protocol):
 
     prim: ir.Primitive[Any]
 
-    def __call__(self, x: arrays.ArrayLike) -> Value: ...
+    def __call__(self, x: ArrayLike) -> Value: ...
 
 
 class Binary(Protocol):
@@ -38,15 +38,13 @@ class Binary(Protocol):
 
     prim: ir.Primitive[Any]
 
-    def __call__(self, x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value: ...
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Value: ...
 
 
 # how functions bind
 
 
-def apply_unary(
-    prim: ir.Primitive[Any], x: arrays.ArrayLike, inexact: bool, unchanged: str
-) -> Value:
+def apply_unary(prim: ir.Primitive[Any], x: ArrayLike, inexact: bool, unchanged: str) -> Value:
     """Bind a primitive to an argument; integers become float32 if `inexact`, `unchanged` kinds stay as they are."""
     if inexact and not (isinstance(x, Value) and x.aval.dtype.kind in "fc"):
         return trace.bind1(prim, *convert.promote(prim.name, x, inexact=True))
@@ -55,7 +53,7 @@ def apply_unary(
 
 
 def apply_binary(
-    prim: ir.Primitive[Any], x: arrays.ArrayLike, y: arrays.ArrayLike, inexact: bool = False
+    prim: ir.Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: bool = False
 ) -> Value:
     """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
@@ -312,7 +310,7 @@ def unary(
     )
     inexact = "i" not in kinds and not unchanged
 
-    def fun(x: arrays.ArrayLike) -> Value:
+    def fun(x: ArrayLike) -> Value:
         return apply_unary(prim, x, inexact, unchanged)
 
     return cast(Unary, _described(fun, prim, doc))
@@ -348,7 +346,7 @@ def binary(
     )
     inexact = "i" not in kinds
 
-    def fun(x: arrays.ArrayLike, y: arrays.ArrayLike) -> Value:
+    def fun(x: ArrayLike, y: ArrayLike) -> Value:
         return apply_binary(prim, x, y, inexact)
 
     return cast(Binary, _described(fun, prim, doc))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core import ad, ir, rules, trace
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert
@@ -16,7 +16,7 @@ from fiveloop.core.primitives.take import static_slice
 barrier_p: ir.Primitive[Any] = ir.Primitive("barrier")
 
 
-def barrier(*xs: arrays.ArrayLike) -> list[Value]:
+def barrier(*xs: ArrayLike) -> list[Value]:
     """The same values, of which the compiler computes none anew or later than any of them is needed."""
     values = [convert.operand("barrier", f"xs[{k}]", x) for k, x in enumerate(xs)]
     return trace.bind(barrier_p, *values) if values else []
@@ -32,7 +32,7 @@ class OrderParams:
 order_p: ir.Primitive[OrderParams] = ir.Primitive("order")
 
 
-def order(index: arrays.ArrayLike, *xs: arrays.ArrayLike, light: int = 0) -> list[Value]:
+def order(index: ArrayLike, *xs: ArrayLike, light: int = 0) -> list[Value]:
     """The same values, such that all are computed before anything that uses one of them.
 
     `index` is the loop's counter, never negative; some platforms need one that they cannot fold. So many of the last
@@ -138,7 +138,7 @@ class MemoryParams:
 to_memory_p: ir.Primitive[MemoryParams] = ir.Primitive("to_memory")
 
 
-def to_memory(x: arrays.ArrayLike, memory: str) -> Value:
+def to_memory(x: ArrayLike, memory: str) -> Value:
     """The same value in another memory; itself on a platform that has one memory."""
     value = convert.operand("to_memory", "x", x)
     return trace.bind1(to_memory_p, value, params=MemoryParams(memory))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core import ad, ir, rules, trace
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, costs, elementwise, family, monoids, running
@@ -21,34 +21,32 @@ reduce_and_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_and")
 reduce_or_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_or")
 
 
-def reduce_prod(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reduce_prod(x: ArrayLike, axes: Any = None) -> Value:
     """The product over `axes`, or over all; the axes disappear."""
     return broadcast.bind_reduction(reduce_prod_p, counted(operand("reduce_prod", "x", x)), axes)
 
 
-def reduce_max(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reduce_max(x: ArrayLike, axes: Any = None) -> Value:
     """The greatest element over `axes`; NaN wins. Equal winners share its derivative equally."""
     return _reduce_some(reduce_max_p, x, axes)
 
 
-def reduce_min(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reduce_min(x: ArrayLike, axes: Any = None) -> Value:
     """The least element over `axes`; NaN wins. Equal winners share its derivative equally."""
     return _reduce_some(reduce_min_p, x, axes)
 
 
-def reduce_and(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reduce_and(x: ArrayLike, axes: Any = None) -> Value:
     """Whether all elements over `axes` are true, or differ from zero."""
     return broadcast.bind_reduction(reduce_and_p, elementwise.to_condition(x), axes)
 
 
-def reduce_or(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reduce_or(x: ArrayLike, axes: Any = None) -> Value:
     """Whether any element over `axes` is true, or differs from zero."""
     return broadcast.bind_reduction(reduce_or_p, elementwise.to_condition(x), axes)
 
 
-def _reduce_some(
-    prim: ir.Primitive[broadcast.ReduceParams], x: arrays.ArrayLike, axes: Any
-) -> Value:
+def _reduce_some(prim: ir.Primitive[broadcast.ReduceParams], x: ArrayLike, axes: Any) -> Value:
     """A reduction that needs at least one element."""
     value = operand(prim.name, "x", x)
     over = check.canonical_axes(prim.name, axes, value.ndim, "axes")
@@ -112,18 +110,18 @@ argmax_p: ir.Primitive[ArgParams] = ir.Primitive("argmax")
 argmin_p: ir.Primitive[ArgParams] = ir.Primitive("argmin")
 
 
-def argmax(x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
+def argmax(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
     """The index of the first greatest element along `axis`, or of all; the first NaN wins."""
     return _search(argmax_p, x, axis, index_dtype)
 
 
-def argmin(x: arrays.ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
+def argmin(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -> Value:
     """The index of the first least element along `axis`, or of all; the first NaN wins."""
     return _search(argmin_p, x, axis, index_dtype)
 
 
 def _search(
-    prim: ir.Primitive[ArgParams], x: arrays.ArrayLike, axis: int | None, index_dtype: Any
+    prim: ir.Primitive[ArgParams], x: ArrayLike, axis: int | None, index_dtype: Any
 ) -> Value:
     value = operand(prim.name, "x", x)
     if axis is None:

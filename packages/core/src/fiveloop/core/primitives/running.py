@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise, shape, special
@@ -34,7 +34,7 @@ cumlogsumexp_p: ir.Primitive[CumulativeParams] = ir.Primitive("cumlogsumexp")
 linear_recurrence_p: ir.Primitive[CumulativeParams] = ir.Primitive("linear_recurrence")
 
 
-def cumsum(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The sums of all elements up to each place; from the end if `reverse`.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -45,7 +45,7 @@ def cumsum(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cumsum_p, convert.operand("cumsum", "x", x), axis, reverse)
 
 
-def cumprod(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The products of all elements up to each place; from the end if `reverse`.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -56,7 +56,7 @@ def cumprod(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cumprod_p, convert.operand("cumprod", "x", x), axis, reverse)
 
 
-def cummax(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The greatest element up to each place. The first of equals has the derivative.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -67,7 +67,7 @@ def cummax(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cummax_p, convert.operand("cummax", "x", x), axis, reverse)
 
 
-def cummin(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The least element up to each place. The first of equals has the derivative.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -78,7 +78,7 @@ def cummin(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     return _run(cummin_p, convert.operand("cummin", "x", x), axis, reverse)
 
 
-def cumlogsumexp(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
+def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """The logarithms of the sums of exponentials up to each place, without overflow.
 
     Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
@@ -90,9 +90,7 @@ def cumlogsumexp(x: arrays.ArrayLike, axis: int = 0, reverse: bool = False) -> V
     return _run(cumlogsumexp_p, value, axis, reverse)
 
 
-def linear_recurrence(
-    a: arrays.ArrayLike, b: arrays.ArrayLike, axis: int = 0, reverse: bool = False
-) -> Value:
+def linear_recurrence(a: ArrayLike, b: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
     """`h[i] = a[i] * h[i-1] + b[i]` along an axis, from zero; from the end if `reverse`."""
     x, y = convert.promote("linear_recurrence", a, b, inexact=True)
     at = check.canonical_axis("linear_recurrence", axis, x.ndim)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, errors, ir, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, elementwise
@@ -28,7 +28,7 @@ class ReverseParams:
 reverse_p: ir.Primitive[ReverseParams] = ir.Primitive("reverse")
 
 
-def reverse(x: arrays.ArrayLike, axes: Any = None) -> Value:
+def reverse(x: ArrayLike, axes: Any = None) -> Value:
     """The elements in the opposite order along `axes`, or along all."""
     value = convert.operand("reverse", "x", x)
     turned = check.canonical_axes("reverse", axes, value.ndim, "axes")
@@ -76,8 +76,8 @@ pad_p: ir.Primitive[PadParams] = ir.Primitive("pad")
 
 
 def pad(
-    x: arrays.ArrayLike,
-    value: arrays.ArrayLike,
+    x: ArrayLike,
+    value: ArrayLike,
     low: Sequence[ir.Dim],
     high: Sequence[ir.Dim],
     interior: Sequence[int] | None = None,
@@ -267,7 +267,7 @@ class ConcatenateParams:
 concatenate_p: ir.Primitive[ConcatenateParams] = ir.Primitive("concatenate")
 
 
-def concatenate(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> Value:
+def concatenate(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays joined end to end along one axis, brought to one dtype.
 
     ValueError if there is none, or if their ranks or other axes differ.
@@ -288,7 +288,7 @@ def concatenate(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> Value:
     return trace.bind1(concatenate_p, *values, params=ConcatenateParams(joined))
 
 
-def stack(xs: Sequence[arrays.ArrayLike], axis: int = 0) -> Value:
+def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
     """Arrays of one shape joined along a new axis."""
     if not len(xs):
         check.bad_value("stack: expected at least one array, got none")
@@ -361,7 +361,7 @@ class SplitParams:
 split_p: ir.Primitive[SplitParams] = ir.Primitive("split")
 
 
-def split(x: arrays.ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[Value]:
+def split(x: ArrayLike, sizes: Sequence[ir.Dim], axis: int = 0) -> list[Value]:
     """Consecutive parts of these sizes, which add up to that of the axis."""
     value = convert.operand("split", "x", x)
     at = check.canonical_axis("split", axis, value.ndim)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core import ad, ir, rules, trace
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, shape, take
@@ -27,7 +27,7 @@ sort_p: ir.Primitive[SortParams] = ir.Primitive("sort")
 
 
 def sort_together(
-    xs: Sequence[arrays.ArrayLike], axis: int = -1, *, num_keys: int = 1, stable: bool = True
+    xs: Sequence[ArrayLike], axis: int = -1, *, num_keys: int = 1, stable: bool = True
 ) -> list[Value]:
     """Arrays of one shape in the ascending order of the first `num_keys` of them; NaN comes last."""
     values = [convert.operand("sort", f"xs[{k}]", x) for k, x in enumerate(xs)]
@@ -37,13 +37,13 @@ def sort_together(
     return trace.bind(sort_p, *values, params=SortParams(at, num_keys, stable))
 
 
-def sort(x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True) -> Value:
+def sort(x: ArrayLike, axis: int = -1, *, stable: bool = True) -> Value:
     """The elements in ascending order along an axis; NaN comes last."""
     return sort_together([x], axis, stable=stable)[0]
 
 
 def argsort(
-    x: arrays.ArrayLike, axis: int = -1, *, stable: bool = True, index_dtype: Any = np.int32
+    x: ArrayLike, axis: int = -1, *, stable: bool = True, index_dtype: Any = np.int32
 ) -> Value:
     """The indices that would sort `x` along an axis."""
     value = convert.operand("argsort", "x", x)
@@ -99,7 +99,7 @@ class TopKParams:
 top_k_p: ir.Primitive[TopKParams] = ir.Primitive("top_k")
 
 
-def top_k(x: arrays.ArrayLike, k: int) -> list[Value]:
+def top_k(x: ArrayLike, k: int) -> list[Value]:
     """The `k` greatest elements along the last axis, in descending order, and their places; the first of equals.
 
     NaN is the greatest of all, and 0.0 is greater than -0.0.

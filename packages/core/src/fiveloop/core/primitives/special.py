@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
@@ -238,7 +238,7 @@ class IntegerPowParams:
 integer_pow_p: ir.Primitive[IntegerPowParams] = ir.Primitive("integer_pow")
 
 
-def integer_pow(x: arrays.ArrayLike, y: int) -> Value:
+def integer_pow(x: ArrayLike, y: int) -> Value:
     """`x` to the power of a Python integer, by multiplication."""
     value = convert.operand("integer_pow", "x", x)
     if y in (1, 2):
@@ -305,7 +305,7 @@ class ReducePrecisionParams:
 reduce_precision_p: ir.Primitive[ReducePrecisionParams] = ir.Primitive("reduce_precision")
 
 
-def reduce_precision(x: arrays.ArrayLike, exponent_bits: int, mantissa_bits: int) -> Value:
+def reduce_precision(x: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Value:
     """Numbers rounded as a narrower dtype would round them, in the same dtype; so are its derivatives."""
     value = convert.operand("reduce_precision", "x", x)
     params = ReducePrecisionParams(exponent_bits, mantissa_bits)
@@ -357,7 +357,7 @@ class BitcastParams:
 bitcast_convert_p: ir.Primitive[BitcastParams] = ir.Primitive("bitcast_convert")
 
 
-def bitcast_convert(x: arrays.ArrayLike, dtype: Any) -> Value:
+def bitcast_convert(x: ArrayLike, dtype: Any) -> Value:
     """The bits of `x` read as another dtype.
 
     A narrower one adds a last axis, the lowest bits first; a wider one takes the last axis away.
@@ -408,8 +408,8 @@ threefry2x32_p: ir.Primitive[Any] = ir.Primitive("threefry2x32")
 
 
 def threefry2x32(
-    key: tuple[arrays.ArrayLike, arrays.ArrayLike],
-    counter: tuple[arrays.ArrayLike, arrays.ArrayLike],
+    key: tuple[ArrayLike, ArrayLike],
+    counter: tuple[ArrayLike, ArrayLike],
 ) -> tuple[Value, Value]:
     """A counter of two uint32 words enciphered by a key of two words, element by element."""
     words = convert.promote("threefry2x32", *key, *counter)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, rules, trace
-from fiveloop.core.arrays import Value
+from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Lane, Pick, Span
@@ -98,7 +98,7 @@ def along(shape: ir.Shape, positions: Value, axis: int) -> tuple[Indexer, list[V
 
 
 def resolve_index(
-    index: arrays.ArrayLike,
+    index: ArrayLike,
     size: ir.Dim,
     window: ir.Dim | None = 1,
     dtype: np.dtype[Any] | None = None,
@@ -121,7 +121,7 @@ def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int64 if wide else np.int32)
 
 
-def common_index_dtype(starts: Sequence[arrays.ArrayLike]) -> list[Value]:
+def common_index_dtype(starts: Sequence[ArrayLike]) -> list[Value]:
     """Indices as values of one dtype: int32 if that holds the range of all of them."""
     values = [arrays.as_value(i, "index") for i in starts]
     for i in values:
@@ -217,7 +217,7 @@ def _is_added(x: ad.Operand, ct: Value, indexer: Indexer, positions: ad.Values) 
     add = rules.type_rules(into.aval).accumulate
     assert add is not None, "unreachable: cotangents are collected in it"
     given = iter(positions)
-    spans: list[tuple[arrays.ArrayLike, ir.Dim, int]] = []
+    spans: list[tuple[ArrayLike, ir.Dim, int]] = []
     for size, span in zip(into.shape, indexer.spans, strict=True):
         low = span.low if span.start is not None else _fitting(next(given), size, span.extent)
         spans.append((low, span.size, abs(span.stride)))
@@ -225,7 +225,7 @@ def _is_added(x: ad.Operand, ct: Value, indexer: Indexer, positions: ad.Values) 
     return True
 
 
-def _fitting(start: Value, size: ir.Dim, window: ir.Dim) -> arrays.ArrayLike:
+def _fitting(start: Value, size: ir.Dim, window: ir.Dim) -> ArrayLike:
     """Where a block begins that is read from a start."""
     if isinstance(start, arrays.Scalar) and ir.is_constant(size) and ir.is_constant(window):
         return int(np.clip(start.host, 0, size - window))
