@@ -67,13 +67,22 @@ class _Out:
 
 
 class _OutWhole:
-    """The whole result as one node, with its structure as auxiliary data: arrays at once, other values by `take`."""
+    """The whole result as one node, with its structure as auxiliary data: all its arrays are made at once."""
 
-    __slots__ = ("leaves", "take", "tree")
+    __slots__ = ("leaves", "tree")
 
-    def __init__(self, tree: TreeDef, leaves: Sequence[int], take: "Take | None") -> None:
+    def __init__(self, tree: TreeDef, leaves: Sequence[int]) -> None:
         self.tree = tree
         self.leaves = leaves
+
+
+class _OutAndMore:
+    """The user's result, and after it what `take` gets at every call."""
+
+    __slots__ = ("children", "take")
+
+    def __init__(self, result: Any, more: Sequence[int], take: "Take") -> None:
+        self.children = (result, *more)
         self.take = take
 
 
@@ -106,16 +115,14 @@ def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None =
     _array.cls, _array.open_all, _array.wrap_all = cls, _opener(slot), wrap
     CALL.register_dataclass_node(cls, [slot], [])
     CALL.register_node(_Out, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
-    CALL.register_node(_OutWhole, lambda out: (out.leaves, (out.tree, out.take)), _take_and_build)
+    CALL.register_node(_OutWhole, lambda out: (out.leaves, out.tree), wrap_outputs)
+    CALL.register_node(_OutAndMore, lambda out: (out.children, out.take), _taken)
 
 
-def _take_and_build(aux: "tuple[TreeDef, Take | None]", leaves: Sequence[Buffer]) -> Any:
-    tree, take = aux
-    if take is not None:
-        num = tree.num_leaves
-        take(leaves[num:])
-        leaves = leaves[:num]
-    return tree.unflatten(_array.wrap_all(leaves))
+def _taken(take: "Take", children: Sequence[Any]) -> Any:
+    result, *more = children
+    take(more)
+    return result
 
 
 def _opener(slot: str) -> OpenAll:
@@ -152,10 +159,13 @@ def make_fast(
     after them those that `take` gets.
     """
     outs = range(len(executable.out_avals))
-    if take is not None or len(outs) >= MANY_LEAVES:
-        node: Any = _OutWhole(out_treedef, outs, take)
+    own = outs[: out_treedef.num_leaves]
+    if len(own) >= MANY_LEAVES:
+        node: Any = _OutWhole(out_treedef, own)
     else:
-        node = out_treedef.unflatten(map(_Out, outs))
+        node = out_treedef.unflatten(map(_Out, own))
+    if take is not None:
+        node = _OutAndMore(node, outs[len(own) :], take)
     sharding = default_client().sharding
     num_args = len(consts) + num_leaves
     mask = [True] * num_args if kept is None else list(kept)

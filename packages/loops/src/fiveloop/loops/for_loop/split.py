@@ -307,7 +307,7 @@ class _Loop:
             for ref, x in zip(refs[: len(stacked)], outs, strict=True):
                 ref[i] = x
             for ref in refs[len(stacked) :]:
-                ref[...] = 1 + for_loop.step_number(self.p, i, i)
+                ref[...] = ref[...] + 1
             return []
 
         none = [] if self.flag is None else [ir.Literal(arrays.Scalar(np.asarray(0, np.int32)))]

@@ -81,9 +81,13 @@ def _masked(step: Jaxpr, flag: int, slots: Collection[ir.Atom]) -> Jaxpr:
             if eqn.primitive is not primitives.swap_p:
                 return transforms.bind_eqn(eqn, operands)
             ref, x, *index = operands
-            is_slot = eqn.invars[0] in slots
-            there = transforms.zeros_of(x.aval) if is_slot else ref[...]
-            return transforms.bind_eqn(eqn, [ref, prims.select(goes_on, x, there), *index])
+            if ref is args[flag]:
+                x = prims.bitwise_not(goes_on & prims.bitwise_not(x))
+            else:
+                is_slot = eqn.invars[0] in slots
+                there = transforms.zeros_of(x.aval) if is_slot else ref[...]
+                x = prims.select(goes_on, x, there)
+            return transforms.bind_eqn(eqn, [ref, x, *index])
 
         return transforms.interpret(step, args, masked_eqn)
 
