@@ -205,3 +205,14 @@ def test_no_sum_over_steps_is_added_up_in_a_loop_that_may_end() -> None:
     """It is summed block by block after it, which is no loop that `explain` tells of."""
     steps = explain(grad(lambda w: ended(w, XS, np.int32(5), False)), W)
     assert [loop.decision("sink", "cotangent of w").done for loop in steps.loops[-1:]] == [True]
+
+
+@pytest.mark.parametrize(("steps", "ways"), [(LONG, 2), (STEPS, 1)])
+def test_rows_of_all_steps_are_contracted_at_once(steps: int, ways: int) -> None:
+    """If no step is left out; a single block is no slower."""
+    xs: Any = RNG.normal(size=(steps, WIDTH))
+    text = jit(grad(ended), static_argnums=3).lower(W, xs, np.int32(steps), False).as_text()
+    rows = [
+        n for n in (steps, 256) if f"tensor<{n}x{WIDTH}xf64>) -> tensor<{WIDTH}x{WIDTH}" in text
+    ]
+    assert len(rows) == ways

@@ -20,6 +20,7 @@ from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.loops.analysis.accesses import ALONE, Around, read_whole
 from fiveloop.loops.for_loop.residuals import MOST_KEPT
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
+from fiveloop.loops.primitives import cond
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
 from fiveloop.loops.record import MACHINERY, Decision, Planned
 from fiveloop.state import AbstractRef, primitives
@@ -202,17 +203,30 @@ class Products:
 
     def _totals(self, arrays: Mapping[ir.Var, ir.Atom], after: list[ir.Eqn]) -> list[ir.Atom]:
         """What the steps add up; of a loop that may take fewer, those that it has taken."""
-        p, added = self.eqn.params, [e.invars[1] for e in self.sums]
+        p = self.eqn.params
         if not p.counted:
-            made = self._contractions(arrays, after)
-            return [made[x] for x in added]  # type: ignore[index]  # they are variables
-        rows = {x: _block_of(a, p.nsteps) for x, a in arrays.items()}
-        eqns: list[ir.Eqn] = []
-        made = self._contractions(rows, eqns)
-        terms = Jaxpr([*rows.values()], eqns, [made[x] for x in added])  # type: ignore[index]
-        summing, totals = _summed(terms, p, self.eqn.invars[0], [*arrays.values()])
-        after += summing
+            return self._sums_over(arrays, after)
+        count, stacks = self.eqn.invars[0], [*arrays.values()]
+        summed = partial(_summed, self._terms(arrays, BLOCK), self._terms(arrays, p.nsteps), p)
+        made = trace.stage_closed(summed, [a.aval.strong() for a in (count, *stacks)])
+        eqns, totals = ir.inlined(made, [count, *stacks])
+        after += eqns
         return totals
+
+    def _terms(self, arrays: Mapping[ir.Var, ir.Atom], most: int) -> Jaxpr:
+        """The sums over all rows of the arrays, or over so many of them.
+
+        terms : [*rows] -> [*sums]
+        """
+        count = min(most, self.eqn.params.nsteps)
+        rows = {x: ir.Var(a.aval.strong().unbatched(0).batched(count)) for x, a in arrays.items()}
+        eqns: list[ir.Eqn] = []
+        return Jaxpr([*rows.values()], eqns, self._sums_over(rows, eqns))
+
+    def _sums_over(self, arrays: Mapping[ir.Var, ir.Atom], after: list[ir.Eqn]) -> list[ir.Atom]:
+        """What is added up, over all rows of the arrays."""
+        made = self._contractions(arrays, after)
+        return [made[e.invars[1]] for e in self.sums]  # type: ignore[index]  # they are variables
 
     def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
@@ -330,23 +344,26 @@ def _moved(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k + 1 for k in axes)
 
 
-def _block_of(stack: ir.Atom, steps: int) -> ir.Var:
-    """What stands for the rows of a block; there are as many rows as steps."""
-    aval = stack.aval.strong()
-    return ir.Var(aval.unbatched(0).batched(min(BLOCK, steps)))
-
-
 def _summed(
-    terms: Jaxpr, p: ForParams, count: ir.Atom, stacks: Sequence[ir.Atom]
-) -> tuple[list[ir.Eqn], list[ir.Atom]]:
-    """What adds up the terms of a counted loop's rows, and the sums; rows that no step has filled do not count.
+    block: Jaxpr, all_rows: Jaxpr, p: ForParams, count: Value, *stacks: Value
+) -> list[Value]:
+    """The sums over the rows that the steps of a counted loop have filled.
 
-    terms : [*blocks of rows] -> [*sums over the rows]
+    Where these are all rows, and more than a block, XLA adds them up faster at once than block by block.
+
+    block, all_rows : [*rows] -> [*sums]
     """
-    made = trace.stage_closed(
-        partial(_sums_of_blocks, terms, p), [a.aval.strong() for a in (count, *stacks)]
+    of_blocks = partial(_sums_of_blocks, block, p)
+    if p.nsteps <= BLOCK:
+        return of_blocks(count, *stacks)
+    avals = [count.aval, *[x.aval for x in stacks]]
+    at_once = lambda _, *rows: transforms.eval_jaxpr(all_rows, rows)
+    sums = (
+        trace.stage_closed(of_blocks, avals, "filled rows"),
+        trace.stage_closed(at_once, avals, "all rows"),
     )
-    return ir.inlined(made, [count, *stacks])
+    is_full = prims.convert(count >= p.nsteps, cond.INDEX.dtype)
+    return trace.bind(cond.cond_p, is_full, count, *stacks, params=cond.CondParams(sums))
 
 
 def _sums_of_blocks(terms: Jaxpr, p: ForParams, count: Value, *stacks: Value) -> list[Value]:
