@@ -45,12 +45,37 @@ def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
     return rule
 
 
+def zero_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
+    """The jvp of a primitive that is constant almost everywhere."""
+
+    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
+        outs = trace.bind(prim, *primals, params=p)
+        return outs, [ad.Zero(out.aval.tangent()) for out in outs]
+
+    return rule
+
+
 def linear_transpose(back: Any) -> rules.Transpose:
     """The transpose of a one-operand primitive from `back(ct, aval, p)`, with the operand's type."""
 
     def rule(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
         (ct,), (x,) = cts, operands
         return [ad.Zero(x.aval)] if isinstance(ct, ad.Zero) else [back(ct, x.aval, p)]
+
+    return rule
+
+
+def of_linear(operands: ad.Operands, cts: ad.Tangents) -> ad.Cotangents:
+    """The cotangents of those operands that are linear, and None for the others."""
+    linear = (ad.UndefinedPrimal, ad.Accumulator)
+    return [ct if isinstance(x, linear) else None for x, ct in zip(operands, cts, strict=True)]
+
+
+def same_dims_batch(prim: ir.Primitive[Any]) -> rules.Batch:
+    """The batching rule of a primitive that gives each operand back, changed element by element."""
+
+    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
+        return trace.bind(prim, *operands, params=p), list(dims)
 
     return rule
 
@@ -63,6 +88,11 @@ def batch_in_front(prim: ir.Primitive[Any], batched: Callable[[Any, ir.Dim], Any
         return outs, [0] * len(outs)
 
     return rule
+
+
+def past(axes: Sequence[int], dim: int | None) -> tuple[int, ...]:
+    """Axes counted with a batch axis, if there is one, among them."""
+    return tuple(axes) if dim is None else tuple(k + (k >= dim) for k in axes)
 
 
 def along_next_axis(p: Any, size: ir.Dim) -> Any:
@@ -324,10 +354,8 @@ def _transpose_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: TransposeParams
 ) -> ad.Batched:
     (d,) = dims
-    if d is None:
-        return [transpose(operands[0], p.perm)], [None]
-    perm = (d, *[k + (k >= d) for k in p.perm])
-    return [transpose(operands[0], perm)], [0]
+    assert d is not None, "unreachable: the one operand is batched"
+    return [transpose(operands[0], (d, *past(p.perm, d)))], [0]
 
 
 rules.define(
@@ -390,9 +418,8 @@ def batch_reduction(prim: ir.Primitive[Any]) -> rules.Batch:
 
     def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
         (d,) = dims
-        if d is None:
-            return [trace.bind1(prim, *operands, params=p)], [None]
-        axes = tuple(k + (k >= d) for k in p.axes)
+        assert d is not None, "unreachable: the one operand is batched"
+        axes = past(p.axes, d)
         out = trace.bind1(prim, *operands, params=replace(p, axes=axes))
         return [out], [d - sum(k < d for k in axes)]
 

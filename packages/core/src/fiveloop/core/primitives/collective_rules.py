@@ -16,7 +16,7 @@ from fiveloop.core import ad, arrays, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Pick, Span
-from fiveloop.core.primitives import broadcast, check, elementwise, family, monoids, take
+from fiveloop.core.primitives import broadcast, check, elementwise, monoids, take
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
 from fiveloop.core.primitives.shape import concatenate, iota
 
@@ -59,24 +59,17 @@ class CollectiveParams:
 
 
 @dataclass(frozen=True)
-class ReduceLanesParams(CollectiveParams):
-    """Of a sum, or an extreme."""
+class AxisParams(CollectiveParams):
+    """The axis along which the parts of the lanes are: one of its own, or, if `tiled`, one that they are joined along.
 
-
-@dataclass(frozen=True)
-class AllGatherParams(CollectiveParams):
-    """Where the lanes are stacked: a new axis of the result, or, if `tiled`, one that they are joined along."""
+    A gather gives it to the result, and a scatter takes it from the operand.
+    """
 
     axis: int = 0
     tiled: bool = False
 
     def carrying(self) -> Self:
         return replace(self, axis=self.axis + 1)
-
-
-@dataclass(frozen=True)
-class SumScatterParams(AllGatherParams):
-    """The axis that is cut into parts, of which each lane gets one."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +92,11 @@ class PermuteParams(CollectiveParams):
 
 
 axis_index_p: ir.Primitive[IndexParams] = ir.Primitive("axis_index")
-psum_p: ir.Primitive[ReduceLanesParams] = ir.Primitive("psum")
-pmax_p: ir.Primitive[ReduceLanesParams] = ir.Primitive("pmax")
-pmin_p: ir.Primitive[ReduceLanesParams] = ir.Primitive("pmin")
-all_gather_p: ir.Primitive[AllGatherParams] = ir.Primitive("all_gather")
-psum_scatter_p: ir.Primitive[SumScatterParams] = ir.Primitive("psum_scatter")
+psum_p: ir.Primitive[CollectiveParams] = ir.Primitive("psum")
+pmax_p: ir.Primitive[CollectiveParams] = ir.Primitive("pmax")
+pmin_p: ir.Primitive[CollectiveParams] = ir.Primitive("pmin")
+all_gather_p: ir.Primitive[AxisParams] = ir.Primitive("all_gather")
+psum_scatter_p: ir.Primitive[AxisParams] = ir.Primitive("psum_scatter")
 all_to_all_p: ir.Primitive[AllToAllParams] = ir.Primitive("all_to_all")
 ppermute_p: ir.Primitive[PermuteParams] = ir.Primitive("ppermute")
 
@@ -153,7 +146,7 @@ def _to_each_lane(of_groups: Value, groups: Groups, lanes: int) -> Value:
     return _take(of_groups, [group_of[k] for k in range(lanes)])
 
 
-def _join(x: Value, axis: int) -> Value:
+def join(x: Value, axis: int) -> Value:
     """Two neighbouring axes as one."""
     return broadcast.reshape(
         x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :])
@@ -167,7 +160,7 @@ def _cut(x: Value, axis: int, parts: int) -> Value:
 
 
 def _reduce_rows(reduce: Callable[[Value, int], Value]) -> Any:
-    def rule(rows: Value, p: ReduceLanesParams) -> Value:
+    def rule(rows: Value, p: CollectiveParams) -> Value:
         groups = p.groups or (tuple(range(rows.shape[0])),)
         if len({*map(len, groups)}) == 1:
             of_groups = reduce(_grouped(rows, p.groups), 1)
@@ -179,19 +172,19 @@ def _reduce_rows(reduce: Callable[[Value, int], Value]) -> Any:
     return rule
 
 
-def _gather_rows(rows: Value, p: AllGatherParams) -> Value:
+def _gather_rows(rows: Value, p: AxisParams) -> Value:
     # [lanes, ...] -> [groups, *result] -> [lanes, *result]
     of_groups = _stacked(_grouped(rows, p.groups), p)
     return _to_each_lane(of_groups, p.groups, rows.shape[0])
 
 
-def _stacked(grouped: Value, p: AllGatherParams) -> Value:
+def _stacked(grouped: Value, p: AxisParams) -> Value:
     """The lanes of each group along an axis: [groups, lanes, ...] -> [groups, ..., lanes, ...]."""
     moved = broadcast.move_axis(grouped, 1, 1 + p.axis)
-    return _join(moved, 1 + p.axis) if p.tiled else moved
+    return join(moved, 1 + p.axis) if p.tiled else moved
 
 
-def _scatter_rows(rows: Value, p: SumScatterParams) -> Value:
+def _scatter_rows(rows: Value, p: AxisParams) -> Value:
     # [groups, ..., parts, ...] -> [groups, parts, ...] -> [lanes, ...]
     total = broadcast.reduce_sum(_grouped(rows, p.groups), 1)
     if p.tiled:
@@ -207,7 +200,7 @@ def _exchange_rows(rows: Value, p: AllToAllParams) -> Value:
     x = broadcast.move_axis(x, 2 + p.split_axis, 1)
     x = broadcast.move_axis(x, 2, 2 + p.concat_axis)
     if p.tiled:
-        x = _join(x, 2 + p.concat_axis)
+        x = join(x, 2 + p.concat_axis)
     return _ungrouped(x, p.groups)
 
 
@@ -285,10 +278,6 @@ def _over_lanes(prim: ir.Primitive[Any], x: Value, d: int | None, size: int) -> 
     return elementwise.mul(x, size) if prim is psum_p else x
 
 
-def _index_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: IndexParams) -> ad.Batched:
-    return [iota(INT32, (size,))], [0]
-
-
 # types
 
 LaneShape = Callable[[str, ir.ShapedArray, Any], tuple[int, ...]]
@@ -310,33 +299,30 @@ def _effects(p: Any) -> ir.Effects:
     return frozenset(ir.NamedAxisEffect(axis) for axis in ir.axes_in(p))
 
 
-def _index_aval(avals: ir.Avals, p: IndexParams) -> ir.Typing:
-    return [ir.ShapedArray((), INT32)], _effects(p)
-
-
 def _same_shape(name: str, x: ir.ShapedArray, p: Any) -> tuple[int, ...]:
     return x.shape
 
 
-def _gathered_shape(name: str, x: ir.ShapedArray, p: AllGatherParams) -> tuple[int, ...]:
-    shape = list(x.shape)
-    if p.tiled:
-        shape[p.axis] *= p.num_in_group
-    else:
-        shape.insert(p.axis, p.num_in_group)
-    return tuple(shape)
+def _gathered_shape(name: str, x: ir.ShapedArray, p: AxisParams) -> tuple[int, ...]:
+    return _with_parts(x.shape, p.axis, p)
 
 
-def _scattered_shape(name: str, x: ir.ShapedArray, p: SumScatterParams) -> tuple[int, ...]:
+def _scattered_shape(name: str, x: ir.ShapedArray, p: AxisParams) -> tuple[int, ...]:
     return _without_parts(name, "scatter_dimension", x, p.axis, p)
 
 
 def _exchanged_shape(name: str, x: ir.ShapedArray, p: AllToAllParams) -> tuple[int, ...]:
-    shape = list(_without_parts(name, "split_axis", x, p.split_axis, p))
+    part = _without_parts(name, "split_axis", x, p.split_axis, p)
+    return _with_parts(part, p.concat_axis, p)
+
+
+def _with_parts(part: ir.Shape, axis: int, p: Any) -> tuple[int, ...]:
+    """The shape of as many parts as there are lanes, along an axis."""
+    shape = list(part)
     if p.tiled:
-        shape[p.concat_axis] *= p.num_in_group
+        shape[axis] *= p.num_in_group
     else:
-        shape.insert(p.concat_axis, p.num_in_group)
+        shape.insert(axis, p.num_in_group)
     return tuple(shape)
 
 
@@ -362,33 +348,21 @@ def _without_parts(name: str, what: str, x: ir.ShapedArray, axis: int, p: Any) -
 # derivatives
 
 
-def _extreme_tangent(t: Value, out: Value, x: Value, p: ReduceLanesParams) -> Value:
+def _extreme_tangent(t: Value, out: Value, x: Value, p: CollectiveParams) -> Value:
     """The mean of the tangents of the lanes that have the extreme."""
     return monoids.mean_of_winners(x, out, t, lambda z: trace.bind1(psum_p, z, params=p))
 
 
-def _sum_back(ct: Value, aval: ir.Aval, p: ReduceLanesParams) -> Value:
-    return trace.bind1(psum_p, ct, params=p)
+def _exchanged_back(p: AllToAllParams) -> AllToAllParams:
+    return replace(p, split_axis=p.concat_axis, concat_axis=p.split_axis)
 
 
-def _gather_back(ct: Value, aval: ir.Aval, p: AllGatherParams) -> Value:
-    return trace.bind1(
-        psum_scatter_p, ct, params=SumScatterParams(p.axes, p.groups, p.axis, p.tiled)
-    )
+def _sent_back(p: PermuteParams) -> PermuteParams:
+    return replace(p, perm=tuple((destination, source) for source, destination in p.perm))
 
 
-def _scatter_back(ct: Value, aval: ir.Aval, p: SumScatterParams) -> Value:
-    return trace.bind1(all_gather_p, ct, params=AllGatherParams(p.axes, p.groups, p.axis, p.tiled))
-
-
-def _exchange_back(ct: Value, aval: ir.Aval, p: AllToAllParams) -> Value:
-    back = replace(p, split_axis=p.concat_axis, concat_axis=p.split_axis)
-    return trace.bind1(all_to_all_p, ct, params=back)
-
-
-def _permute_back(ct: Value, aval: ir.Aval, p: PermuteParams) -> Value:
-    back = replace(p, perm=tuple((destination, source) for source, destination in p.perm))
-    return trace.bind1(ppermute_p, ct, params=back)
+def _as_it_is(p: Any) -> Any:
+    return p
 
 
 # rows of the table
@@ -406,55 +380,45 @@ NO_LOWERING = rules.Refusal(
 )
 
 
-def _define_collective(
+def _define(
     prim: ir.Primitive[Any],
     kinds: str,
     shape: LaneShape,
     of_rows: Rows,
-    jvp: rules.Jvp | None = None,
-    transpose: Any = None,
+    back: ir.Primitive[Any] | None = None,
+    turned: Callable[[Any], Any] = _as_it_is,
 ) -> None:
+    """Fill the row of a collective: one that is linear goes `back` by a collective of the params `turned` round."""
+    jvp = broadcast.jvp_of_one(prim, _extreme_tangent)
+    transpose: rules.Transpose | rules.Refusal = rules.NOT_LINEAR
+    if back is not None:
+        jvp = broadcast.linear_jvp(prim)
+        transpose = broadcast.linear_transpose(
+            lambda ct, aval, p: trace.bind1(back, ct, params=turned(p))
+        )
     rules.define(
         prim,
         abstract_eval=_collective_aval(prim.name, kinds, shape),
         lower=NO_LOWERING,
-        jvp=jvp or broadcast.linear_jvp(prim),
-        transpose=broadcast.linear_transpose(transpose)
-        if transpose is not None
-        else rules.NOT_LINEAR,
+        jvp=jvp,
+        transpose=transpose,
         batch=_collective_batch(prim, of_rows),
         impl=_unbound_impl(prim.name),
     )
 
 
-_define_collective(
-    psum_p, "iufc", _same_shape, _reduce_rows(broadcast.reduce_sum), transpose=_sum_back
-)
-_define_collective(
-    pmax_p,
-    "biuf",
-    _same_shape,
-    _reduce_rows(reduce_max),
-    broadcast.jvp_of_one(pmax_p, _extreme_tangent),
-)
-_define_collective(
-    pmin_p,
-    "biuf",
-    _same_shape,
-    _reduce_rows(reduce_min),
-    broadcast.jvp_of_one(pmin_p, _extreme_tangent),
-)
-_define_collective(all_gather_p, "biufc", _gathered_shape, _gather_rows, transpose=_gather_back)
-_define_collective(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, transpose=_scatter_back)
-_define_collective(
-    all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, transpose=_exchange_back
-)
-_define_collective(ppermute_p, "biufc", _same_shape, _permute_rows, transpose=_permute_back)
+_define(psum_p, "iufc", _same_shape, _reduce_rows(broadcast.reduce_sum), psum_p)
+_define(pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max))
+_define(pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min))
+_define(all_gather_p, "biufc", _gathered_shape, _gather_rows, psum_scatter_p)
+_define(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, all_gather_p)
+_define(all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, all_to_all_p, _exchanged_back)
+_define(ppermute_p, "biufc", _same_shape, _permute_rows, ppermute_p, _sent_back)
 rules.define(
     axis_index_p,
-    abstract_eval=_index_aval,
+    abstract_eval=lambda avals, p: ([ir.ShapedArray((), INT32)], _effects(p)),
     lower=NO_LOWERING,
-    jvp=family.zero_jvp(axis_index_p),
-    batch=_index_batch,
+    jvp=broadcast.zero_jvp(axis_index_p),
+    batch=lambda size, operands, dims, p: ([iota(INT32, (size,))], [0]),
     impl=_unbound_impl("axis_index"),
 )

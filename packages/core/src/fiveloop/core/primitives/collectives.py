@@ -16,7 +16,6 @@ import numpy as np
 from fiveloop.core import arrays, errors, ir, pytree, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.primitives import check, collective_rules, convert, elementwise, family
-from fiveloop.core.primitives.broadcast import reshape
 
 T = TypeVar("T")
 
@@ -129,7 +128,7 @@ def all_gather(
         return _apply(
             collective_rules.all_gather_p,
             value,
-            collective_rules.AllGatherParams(axes, groups, place, tiled),
+            collective_rules.AxisParams(axes, groups, place, tiled),
         )
 
     return pytree.tree_map(of_leaf, x)
@@ -141,11 +140,10 @@ def _gather_each(x: Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool
         x = _apply(
             collective_rules.all_gather_p,
             x,
-            collective_rules.AllGatherParams((axis,), None, place, tiled),
+            collective_rules.AxisParams((axis,), None, place, tiled),
         )
         if k and not tiled:
-            shape = (*x.shape[:place], x.shape[place] * x.shape[place + 1], *x.shape[place + 2 :])
-            x = reshape(x, shape)
+            x = collective_rules.join(x, place)
     return x
 
 
@@ -176,7 +174,7 @@ def psum_scatter(
         return _apply(
             collective_rules.psum_scatter_p,
             value,
-            collective_rules.SumScatterParams(axes, groups, place, tiled),
+            collective_rules.AxisParams(axes, groups, place, tiled),
         )
 
     return pytree.tree_map(of_leaf, x)
@@ -268,16 +266,16 @@ def _apply(prim: ir.Primitive[Any], x: Value, params: Any) -> Value:
 
 
 def _reduce(
-    prim: ir.Primitive[collective_rules.ReduceLanesParams],
+    prim: ir.Primitive[collective_rules.CollectiveParams],
     x: Value,
     axes: tuple[ir.NamedAxis, ...],
     groups: collective_rules.Groups,
 ) -> Value:
-    return _apply(prim, x, collective_rules.ReduceLanesParams(axes, groups)) if axes else x
+    return _apply(prim, x, collective_rules.CollectiveParams(axes, groups)) if axes else x
 
 
 def _extreme(
-    prim: ir.Primitive[collective_rules.ReduceLanesParams], x: T, axis_name: Any, given: Any
+    prim: ir.Primitive[collective_rules.CollectiveParams], x: T, axis_name: Any, given: Any
 ) -> T:
     axes = _axes(prim.name, axis_name)
     groups = _groups(prim.name, axes, given)

@@ -142,7 +142,7 @@ def _dot_jvp(primals: ad.Values, tangents: ad.Tangents, p: DotParams) -> ad.Dual
 def _dot_transpose(cts: ad.Tangents, operands: ad.Operands, p: DotParams) -> ad.Cotangents:
     (ct,), (x, y) = cts, operands
     if isinstance(ct, ad.Zero):
-        return [ad.Zero(v.aval) if isinstance(v, ad.UndefinedPrimal) else None for v in operands]
+        return broadcast.of_linear(operands, [ad.Zero(v.aval) for v in operands])
     if isinstance(y, Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
     return [None, _transposed(ct, check.known_factor("dot_general", x), y.aval, p, 1)]
@@ -179,8 +179,8 @@ def _transposed(ct: Value, other: Value, aval: ir.Aval, p: DotParams, side: int)
 
 def _dot_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: DotParams) -> ad.Batched:
     (x, y), (dx, dy) = operands, dims
-    contract = (_shifted(p.contract[0], dx), _shifted(p.contract[1], dy))
-    batch = (_shifted(p.batch[0], dx), _shifted(p.batch[1], dy))
+    contract = (broadcast.past(p.contract[0], dx), broadcast.past(p.contract[1], dy))
+    batch = (broadcast.past(p.batch[0], dx), broadcast.past(p.batch[1], dy))
     if dx is not None and dy is not None:
         both = replace(p, contract=contract, batch=((dx, *batch[0]), (dy, *batch[1])))
         return [trace.bind1(dot_general_p, x, y, params=both)], [0]
@@ -192,10 +192,6 @@ def _dot_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: DotParams)
         return [out], [place + one.free(0, x.ndim).index(dx)]
     assert dy is not None, "unreachable: some operand is batched"
     return [out], [place + len(one.free(0, x.ndim)) + one.free(1, y.ndim).index(dy)]
-
-
-def _shifted(axes: Axes, dim: int | None) -> Axes:
-    return axes if dim is None else tuple(k + (k >= dim) for k in axes)
 
 
 def _dot_cost(avals: ir.Avals, p: DotParams) -> rules.Cost:

@@ -364,22 +364,3 @@ def comparison(name: str, doc: str, direction: str, kinds: str = "biuf") -> Bina
     return binary(
         name, doc, lambda b, x, y: hlo.compare(b, x, y, direction), kinds=kinds, out=to_bool
     )
-
-
-def zero_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
-    """The jvp of a primitive that is constant almost everywhere."""
-
-    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
-        out = trace.bind1(prim, *primals, params=p)
-        return [out], [ad.Zero(out.aval.tangent())]
-
-    return rule
-
-
-def same_dims_batch(prim: ir.Primitive[Any]) -> rules.Batch:
-    """The batching rule of a one-operand primitive that treats every element alike."""
-
-    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-        return [trace.bind1(prim, *operands, params=p)], list(dims)
-
-    return rule

@@ -61,19 +61,12 @@ def _through(
     return [x if isinstance(x, ad.Zero) else next(passed) for x in xs]
 
 
-def _linear_only(cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
-    return [
-        ct if isinstance(x, (ad.UndefinedPrimal, ad.Accumulator)) else None
-        for ct, x in zip(cts, operands, strict=True)
-    ]
-
-
 def _barrier_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
     return trace.bind(barrier_p, *primals, params=p), _through(barrier_p, (), tangents, p)
 
 
 def _barrier_transpose(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
-    return _linear_only(_through(barrier_p, (), cts, p), operands)
+    return broadcast.of_linear(operands, _through(barrier_p, (), cts, p))
 
 
 def _barrier_lower(ctx: Any, xs: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
@@ -86,10 +79,7 @@ rules.define(
     lower=_barrier_lower,
     jvp=_barrier_jvp,
     transpose=_barrier_transpose,
-    batch=lambda size, operands, dims, p: (
-        trace.bind(barrier_p, *operands, params=ir.NO_PARAMS),
-        list(dims),
-    ),
+    batch=broadcast.same_dims_batch(barrier_p),
 )
 
 
@@ -102,7 +92,8 @@ def _order_transpose(cts: ad.Tangents, operands: ad.Operands, p: OrderParams) ->
     index = operands[0]
     if not isinstance(index, Value):
         raise AssertionError("unreachable: an index is an integer and so never linear")
-    return [None, *_linear_only(_through(order_p, [index], cts, OrderParams()), operands[1:])]
+    passed = _through(order_p, [index], cts, OrderParams())
+    return [None, *broadcast.of_linear(operands[1:], passed)]
 
 
 def _order_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: OrderParams) -> ad.Batched:
@@ -160,8 +151,5 @@ rules.define(
     impl=lambda values, p: list(values),
     jvp=_to_memory_jvp,
     transpose=lambda cts, operands, p: list(cts),
-    batch=lambda size, operands, dims, p: (
-        trace.bind(to_memory_p, *operands, params=p),
-        list(dims),
-    ),
+    batch=broadcast.same_dims_batch(to_memory_p),
 )

@@ -11,7 +11,7 @@ from fiveloop.core import ad, ir, rules, trace
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.primitives import broadcast, check, costs, elementwise, family, monoids, running
+from fiveloop.core.primitives import broadcast, check, costs, elementwise, monoids, running
 from fiveloop.core.primitives.convert import counted, operand
 
 reduce_prod_p: ir.Primitive[broadcast.ReduceParams] = ir.Primitive("reduce_prod")
@@ -91,8 +91,8 @@ broadcast.define_reduction(
 broadcast.define_reduction(
     reduce_min_p, "min", "biuf", broadcast.jvp_of_one(reduce_min_p, _extreme_tangent)
 )
-broadcast.define_reduction(reduce_and_p, "and", "b", family.zero_jvp(reduce_and_p))
-broadcast.define_reduction(reduce_or_p, "or", "b", family.zero_jvp(reduce_or_p))
+broadcast.define_reduction(reduce_and_p, "and", "b", broadcast.zero_jvp(reduce_and_p))
+broadcast.define_reduction(reduce_or_p, "or", "b", broadcast.zero_jvp(reduce_or_p))
 
 
 # argmax, argmin
@@ -220,6 +220,6 @@ for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
         abstract_eval=rules.pure(_arg_aval(_prim.name)),
         cost=costs.reduction_cost,
         lower=_arg_lower(_kind),
-        jvp=family.zero_jvp(_prim),
+        jvp=broadcast.zero_jvp(_prim),
         batch=broadcast.batch_in_front(_prim, broadcast.along_next_axis),
     )

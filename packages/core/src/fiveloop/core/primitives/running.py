@@ -223,31 +223,20 @@ def _define(
     )
 
 
-def _cumsum_back(ct: Value, aval: ir.Aval, p: CumulativeParams) -> Value:
-    return cumsum(ct, p.axis, not p.reverse)
-
-
 _define(
     cumsum_p,
     _lower_prefix("add"),
     "iufc",
     broadcast.linear_jvp(cumsum_p),
-    broadcast.linear_transpose(_cumsum_back),
+    broadcast.linear_transpose(lambda ct, aval, p: cumsum(ct, p.axis, not p.reverse)),
 )
-_define(cumprod_p, _lower_prefix("mul"), "iufc", _recurrent_jvp(cumprod_p, 1, _prod_slopes))
-_define(cummax_p, _lower_prefix("max"), "iuf", _recurrent_jvp(cummax_p, -np.inf, _greater_slopes))
-_define(
-    cummin_p,
-    _lower_prefix("min"),
-    "iuf",
-    _recurrent_jvp(cummin_p, np.inf, _extreme_slopes(elementwise.less)),
-)
-_define(
-    cumlogsumexp_p,
-    _lower_prefix("logsumexp"),
-    "f",
-    _recurrent_jvp(cumlogsumexp_p, -np.inf, _log_sum_exp_slopes),
-)
+for _prim, _kind, _kinds, _first, _slopes in (
+    (cumprod_p, "mul", "iufc", 1, _prod_slopes),
+    (cummax_p, "max", "iuf", -np.inf, _greater_slopes),
+    (cummin_p, "min", "iuf", np.inf, _extreme_slopes(elementwise.less)),
+    (cumlogsumexp_p, "logsumexp", "f", -np.inf, _log_sum_exp_slopes),
+):
+    _define(_prim, _lower_prefix(_kind), _kinds, _recurrent_jvp(_prim, _first, _slopes))
 
 
 # linear_recurrence

@@ -44,9 +44,7 @@ def _reverse_aval(avals: ir.Avals, p: ReverseParams) -> list[ir.Aval]:
 def _reverse_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReverseParams
 ) -> ad.Batched:
-    (d,) = dims
-    axes = p.axes if d is None else tuple(k + (k >= d) for k in p.axes)
-    return [reverse(operands[0], axes)], [d]
+    return [reverse(operands[0], broadcast.past(p.axes, dims[0]))], list(dims)
 
 
 define(
@@ -134,9 +132,9 @@ def _pad_transpose(cts: ad.Tangents, operands: ad.Operands, p: PadParams) -> ad.
     """The elements that came from `x`; what is left of the sum came from the value."""
     (ct,), (x, value) = cts, operands
     if isinstance(ct, ad.Zero):
-        return [ad.Zero(v.aval) if isinstance(v, ad.UndefinedPrimal) else None for v in operands]
+        return broadcast.of_linear(operands, [ad.Zero(v.aval) for v in operands])
     x_bar = unpad(ct, x.aval.shape, p)
-    outs: ad.Cotangents = [x_bar if isinstance(x, ad.UndefinedPrimal) else None, None]
+    outs = broadcast.of_linear(operands, [x_bar, ct])
     if isinstance(value, ad.UndefinedPrimal):
         outs[1] = elementwise.sub(broadcast.reduce_sum(ct), broadcast.reduce_sum(x_bar))
     return outs
@@ -235,11 +233,6 @@ def _iota_aval(avals: ir.Avals, p: IotaParams) -> list[ir.Aval]:
     return [out]
 
 
-def _iota_jvp(primals: ad.Values, tangents: ad.Tangents, p: IotaParams) -> ad.Duals:
-    out = trace.bind1(iota_p, params=p)
-    return [out], [ad.Zero(out.aval.tangent())]
-
-
 def _iota_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: IotaParams) -> ad.Batched:
     return [trace.bind1(iota_p, params=p)], [None]
 
@@ -249,7 +242,7 @@ define(
     abstract_eval=pure(_iota_aval),
     cost=costs.moving_cost(_iota_aval),
     lower=lambda ctx, xs, p: [hlo.iota(ctx.b, p.shape, p.dtype, p.axis)],
-    jvp=_iota_jvp,
+    jvp=broadcast.zero_jvp(iota_p),
     batch=_iota_batch,
 )
 
@@ -327,13 +320,9 @@ def _concatenate_transpose(
 ) -> ad.Cotangents:
     (ct,) = cts
     sizes = [x.aval.shape[p.axis] for x in operands]
-    parts: ad.Tangents = (
-        [ad.Zero(x.aval) for x in operands] if isinstance(ct, ad.Zero) else split(ct, sizes, p.axis)
-    )
-    return [
-        part if isinstance(x, ad.UndefinedPrimal) else None
-        for x, part in zip(operands, parts, strict=True)
-    ]
+    if isinstance(ct, ad.Zero):
+        return broadcast.of_linear(operands, [ad.Zero(x.aval) for x in operands])
+    return broadcast.of_linear(operands, split(ct, sizes, p.axis))
 
 
 define(

@@ -287,7 +287,7 @@ rules.define(
     cost=_integer_pow_cost,
     lower=_integer_pow_lower,
     jvp=broadcast.jvp_of_one(integer_pow_p, _integer_pow_tangent),
-    batch=family.same_dims_batch(integer_pow_p),
+    batch=broadcast.same_dims_batch(integer_pow_p),
 )
 
 
@@ -340,7 +340,7 @@ rules.define(
     transpose=broadcast.linear_transpose(
         lambda ct, aval, p: trace.bind1(reduce_precision_p, ct, params=p)
     ),
-    batch=family.same_dims_batch(reduce_precision_p),
+    batch=broadcast.same_dims_batch(reduce_precision_p),
 )
 
 
@@ -393,7 +393,7 @@ rules.define(
     abstract_eval=rules.pure(_bitcast_aval),
     cost=costs.moving_cost(_bitcast_aval),
     lower=lambda ctx, xs, p: [hlo.bitcast_convert(ctx.b, xs[0], p.dtype)],
-    jvp=family.zero_jvp(bitcast_convert_p),
+    jvp=broadcast.zero_jvp(bitcast_convert_p),
     batch=broadcast.batch_in_front(bitcast_convert_p, lambda p, size: p),
 )
 
@@ -456,11 +456,6 @@ def _rotate(b: hlo.Builder, x: hlo.IRValue, by: int) -> hlo.IRValue:
     return hlo.or_(b, left, right)
 
 
-def _threefry_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
-    outs = trace.bind(threefry2x32_p, *primals)
-    return outs, [ad.Zero(out.aval.tangent()) for out in outs]
-
-
 def _threefry_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
     xs, place = family.align_elementwise(size, operands, dims)
     return trace.bind(threefry2x32_p, *xs), [place, place]
@@ -470,6 +465,6 @@ rules.define(
     threefry2x32_p,
     abstract_eval=rules.pure(_threefry_aval),
     lower=_threefry_lower,
-    jvp=_threefry_jvp,
+    jvp=broadcast.zero_jvp(threefry2x32_p),
     batch=_threefry_batch,
 )

@@ -362,16 +362,10 @@ def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, 
     return np.asarray(out).astype(p.dtype)
 
 
-def _resolve_batch(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: ResolveParams
-) -> ad.Batched:
-    return [trace.bind1(resolve_index_p, operands[0], params=p)], [dims[0]]
-
-
 rules.define(
     resolve_index_p,
     abstract_eval=rules.pure(_resolve_aval),
     lower=_resolve_lower,
     jvp=_NO_TANGENT,
-    batch=_resolve_batch,
+    batch=broadcast.same_dims_batch(resolve_index_p),
 )
