@@ -9,6 +9,7 @@ from fiveloop.core import ad, arrays, ir, pytree, rules
 from fiveloop.core.api import flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
@@ -21,6 +22,7 @@ _VALUE = object()
 """Where a value goes among the leaves of an auxiliary result."""
 
 
+@dataclass(eq=False, repr=False)
 class FlatFunction:
     """A user's function on leaves. `out_tree` is known after it has run; `aux` is what `has_aux` splits off.
 
@@ -33,28 +35,22 @@ class FlatFunction:
     holds, too, and `unflatten` creates another of that; else Refs among the results are left as they are.
     """
 
-    def __init__(
-        self,
-        fun: Callable[..., Any],
-        in_tree: TreeDef,
-        has_aux: bool = False,
-        user_fun: object = None,
-        lenders: Sequence[Value | None] = (),
-        returns_refs: bool = False,
-    ) -> None:
-        self.fun = fun
-        self.user_fun = user_fun or fun
+    fun: Callable[..., Any]
+    in_tree: TreeDef
+    has_aux: bool = False
+    user_fun: object = None
+    lenders: Sequence[Value | None] = ()
+    returns_refs: bool = False
+    out_tree: TreeDef | None = None
+    aux_tree: TreeDef | None = None
+    aux_others: Sequence[Any] = ()
+    num_outs: int = 0
+    changed: Sequence[int] = ()
+    made: Sequence[ir.Aval | None] = ()
+
+    def __post_init__(self) -> None:
+        self.user_fun = self.user_fun or self.fun
         self.name = flatten.function_name(self.user_fun)
-        self.in_tree = in_tree
-        self.has_aux = has_aux
-        self.lenders = lenders
-        self.returns_refs = returns_refs
-        self.out_tree: TreeDef | None = None
-        self.aux_tree: TreeDef | None = None
-        self.aux_others: list[Any] = []
-        self.num_outs = 0
-        self.changed: list[int] = []
-        self.made: list[ir.Aval | None] = []
 
     def __call__(self, *leaves: Value) -> list[Value]:
         pairs = enumerate(zip(leaves, self.lenders, strict=True)) if self.lenders else ()
@@ -152,13 +148,14 @@ class FlatFunction:
         """The values among the leaves of an auxiliary result; what is none is given back as it is."""
         leaves, self.aux_tree = flatten.flatten_located(aux)
         values: list[Value] = []
-        self.aux_others = []
+        others: list[Any] = []
         for x in leaves:
             try:
                 values.append(arrays.as_value(x))
-                self.aux_others.append(_VALUE)
+                others.append(_VALUE)
             except TypeError:
-                self.aux_others.append(x)
+                others.append(x)
+        self.aux_others = others
         return values
 
     def _naming(self, what: str) -> flatten.Naming:

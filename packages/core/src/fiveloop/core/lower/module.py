@@ -152,38 +152,27 @@ class _Module:
 _READS, _WRITES = "take", "put"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LowerContext:
     """What a lowering rule is given: the builder, the platform and the types of its equation."""
 
-    __slots__ = (
-        "_consts",
-        "_fixed",
-        "_module",
-        "avals_in",
-        "avals_out",
-        "b",
-        "last_mark",
-        "platform",
-    )
+    _module: _Module
+    _consts: dict[int, IRValue]
+    avals_in: ir.Avals = ()
+    avals_out: ir.Avals = ()
+    _fixed: set[str] = field(default_factory=set)  # values of this function made from numbers alone
+    # the counter as the last order of what was inlined last gave it, if late reads are guarded
+    last_mark: IRValue | None = None
 
-    def __init__(
-        self,
-        module: _Module,
-        consts: dict[int, IRValue],
-        avals_in: ir.Avals = (),
-        avals_out: ir.Avals = (),
-        fixed: set[str] | None = None,
-    ) -> None:
-        self._module = module
-        # the values of this function that are made from numbers alone
-        self._fixed: set[str] = set() if fixed is None else fixed
-        self._consts = consts
-        self.b = module.b
-        self.platform = module.platform
-        self.avals_in = avals_in
-        self.avals_out = avals_out
-        # the counter as the last order of what was inlined last gave it, if late reads are guarded
-        self.last_mark: IRValue | None = None
+    @property
+    def b(self) -> hlo.Builder:
+        """The builder of the module."""
+        return self._module.b
+
+    @property
+    def platform(self) -> str:
+        """The platform that the module is compiled for."""
+        return self._module.platform
 
     def order(self, operands: hlo.IRValues, light: int) -> list[IRValue]:
         """Give the values back such that all but the last, `light` ones are computed before what uses them."""
