@@ -67,10 +67,8 @@ def _new_ref(differentiable: bool, x: Value) -> Value:
             f"new_ref: init must be an array, got a Ref of type {x.aval}; to copy a Ref, read it: "
             f"new_ref(ref[...]){at_source(trace.current_source())}"
         )
-    params = primitives.NewRefParams(differentiable=differentiable)
-    return trace.bind1(
-        primitives.new_ref_p, x if differentiable else stop_gradient(x), params=params
-    )
+    held = x if differentiable else stop_gradient(x)
+    return primitives.ref_of(held, differentiable=differentiable)
 
 
 @overload
@@ -126,10 +124,7 @@ def get(ref: Any, index: Any = ...) -> Value:
             now = base.share() if place is ... else eager.take_now(base.contents(), place)
         return views.laid(now, layouts)
     indexer, operands = parse.normalize(base.shape, place)
-    return views.laid(
-        trace.bind1(primitives.get_p, base, *operands, params=primitives.IndexParams(indexer)),
-        layouts,
-    )
+    return views.laid(primitives.read(base, indexer, operands), layouts)
 
 
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
@@ -163,9 +158,8 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
             trace.bind1(primitives.swap_p, base, value, params=primitives.SwapParams(indexer)),
             layouts,
         )
-    old = trace.bind1(primitives.get_p, base, *operands, params=primitives.IndexParams(indexer))
-    params = primitives.SwapParams(target, returns_old=False)
-    trace.bind(primitives.swap_p, base, value, *index_of_write, params=params)
+    old = primitives.read(base, indexer, operands)
+    primitives.write(base, value, target, index_of_write)
     return views.laid(old, layouts)
 
 
@@ -429,25 +423,9 @@ def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> 
     value = _element(base, indexer, x)
     _touch(base)
     if monoid is None:
-        trace.bind(
-            primitives.swap_p,
-            base,
-            value,
-            *operands,
-            params=primitives.SwapParams(indexer, returns_old=False),
-        )
-    elif monoid.name == "add":
-        trace.bind(
-            primitives.addupdate_p, base, value, *operands, params=primitives.IndexParams(indexer)
-        )
+        primitives.write(base, value, indexer, operands)
     else:
-        trace.bind(
-            primitives.accumulate_p,
-            base,
-            value,
-            *operands,
-            params=primitives.AccumulateParams(indexer, monoid.name),
-        )
+        primitives.combine(base, value, indexer, operands, monoid.name)
 
 
 def _touch(ref: Value) -> None:

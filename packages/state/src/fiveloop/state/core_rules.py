@@ -90,10 +90,7 @@ class DischargedRule(primitive.Rule):
 
     def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule on Refs, and then the contents of those that it changes."""
-        refs = [
-            trace.bind1(primitives.new_ref_p, x, params=primitives.NewRefParams()) if w else x
-            for x, w in zip(primals, self.which, strict=True)
-        ]
+        refs = [primitives.ref_of(x) if w else x for x, w in zip(primals, self.which, strict=True)]
         perturbed = any(not isinstance(t, ad.Zero) for t in tangents)
         dots = [
             _tangent_ref(t) if w and x.aval.differentiable and perturbed else t
@@ -113,11 +110,7 @@ class DischargedRule(primitive.Rule):
 
 def _tangent_ref(t: ad.Tangent) -> Value:
     """A Ref for a tangent: what a Ref holds may come to depend on what is differentiated."""
-    return trace.bind1(
-        primitives.new_ref_p,
-        transforms.instantiate(t),
-        params=primitives.NewRefParams(holds_tangent=True),
-    )
+    return primitives.ref_of(transforms.instantiate(t), holds_tangent=True)
 
 
 def custom_rule_handler(

@@ -8,29 +8,16 @@ from typing import Any
 
 from fiveloop.core import Value, ir, passes, rules, trace, transforms
 from fiveloop.core.index import parse
-from fiveloop.core.ir import indexer
 from fiveloop.state import api, discharge, primitives, refs, views
 
 
 def _zeros(aval: ir.Aval) -> Value:
     assert isinstance(aval, refs.AbstractRef), "unreachable: these are the rules of Refs"
-    return trace.bind1(
-        primitives.new_ref_p,
-        transforms.zeros_of(aval.inner),
-        params=primitives.NewRefParams(holds_tangent=True),
-    )
+    return primitives.ref_of(transforms.zeros_of(aval.inner), holds_tangent=True)
 
 
 def _add(x: Value, y: Value) -> Value:
-    contents = trace.bind1(
-        primitives.get_p, y, params=primitives.IndexParams(indexer.whole_indexer(y.shape))
-    )
-    trace.bind1(
-        primitives.addupdate_p,
-        x,
-        contents,
-        params=primitives.IndexParams(indexer.whole_indexer(x.shape)),
-    )
+    primitives.combine(x, primitives.read(y))
     return x
 
 

@@ -64,18 +64,12 @@ def next_key_batch(
             c if d is None else c.any() for c, d in zip(condition, condition_dim, strict=True)
         ]
         return [core_keys.split(trace.bind1(next_key_p, ref, *anywhere), size)], [0]
-    whole = primitives.IndexParams(indexer.whole_indexer(ref.shape))
-    before = trace.bind1(primitives.get_p, ref, params=whole)
+    before = primitives.read(ref)
     (keys, after), (key_dim, after_dim) = transforms.batch_flat(
         _advanced, size, [before, *condition], [dim, *condition_dim]
     )
     after = transforms.move_batch(after, size, after_dim, dim)
-    trace.bind(
-        primitives.swap_p,
-        ref,
-        after,
-        params=primitives.SwapParams(whole.indexer, returns_old=False),
-    )
+    primitives.write(ref, after)
     return [keys], [key_dim]
 
 

@@ -171,7 +171,7 @@ def checkify(
         jaxpr, operands, flat = _traced("checkify", fun, args, kwargs, kinds)
         record = effect.initial([e for e in jaxpr.effects if isinstance(e, effect)])
         threaded = handlers.thread_effect(jaxpr, effect, record.aval)
-        ref = trace.bind1(primitives.new_ref_p, record, params=primitives.NewRefParams())
+        ref = primitives.ref_of(record)
         params = ClosedCallParams(threaded, flatten.function_name(fun))
         outs = trace.bind(closed_call_p, ref, *operands, params=params)
         return ErrorValue(trace.bind1(primitives.freeze_p, ref)), flat.unflatten(outs)

@@ -203,10 +203,9 @@ def _check_nan(eqn: ir.Eqn, operands: ad.Values, out: Value, in_place: bool) -> 
 def _accumulate(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
     """Accumulate, and check that no nan is in the Ref then that was in neither it nor the value."""
     ref, x, *index = operands
-    place = primitives.IndexParams(eqn.params.indexer)
-    before = trace.bind1(primitives.get_p, ref, *index, params=place)
+    before = primitives.read(ref, eqn.params.indexer, index)
     outs = transforms.bind_eqn(eqn, operands)
-    after = trace.bind1(primitives.get_p, ref, *index, params=place)
+    after = primitives.read(ref, eqn.params.indexer, index)
     _check_nan(eqn, [before, x], after, in_place=eqn.params.indexer.names_each_once)
     return outs
 

@@ -14,7 +14,6 @@ import numpy as np
 from fiveloop.core import Value, ad, errors, prims, rules, trace, transforms, util
 from fiveloop.core.arrays.array import Concrete, as_value
 from fiveloop.core.backend import hlo
-from fiveloop.core.ir import indexer
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import primitive
 from fiveloop.state.io.host import HostArray
@@ -141,13 +140,10 @@ def callback_handler(
     handling: handlers.Handling, ref: Value, operands: ad.Values, p: primitive.CallbackParams
 ) -> list[Value]:
     """Take the token from the Ref, and put back the one that the call gives: so the next call comes after it."""
-    whole = indexer.whole_indexer(())
-    token = trace.bind1(primitives.get_p, ref, params=primitives.IndexParams(whole))
+    token = primitives.read(ref)
     params = replace(p, kind="io", has_token=True)
     token, *outs = trace.bind(primitive.callback_p, token, *operands, params=params)
-    trace.bind(
-        primitives.swap_p, ref, token, params=primitives.SwapParams(whole, returns_old=False)
-    )
+    primitives.write(ref, token)
     return outs
 
 

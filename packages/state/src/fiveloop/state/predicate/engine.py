@@ -16,7 +16,6 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.ir import indexer
 from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.gate import follow, gate
 
@@ -196,16 +195,8 @@ def _holds_any(jaxpr: Jaxpr) -> bool:
 def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:
     """Run an equation that has no rule, and put back the contents of the Refs that it should not have changed."""
     changed = [operands[k] for k in sorted(ir.mutated_positions(eqn.effects)) if guard.refs[k]]
-    old = [_contents(ref) for ref in changed]
+    old = [primitives.read(ref) for ref in changed]
     outs = transforms.bind_eqn(eqn, operands)
     for ref, before in zip(changed, old, strict=True):
-        now = prims.select(pred, _contents(ref), before)
-        whole = primitives.SwapParams(indexer.whole_indexer(ref.shape), returns_old=False)
-        trace.bind(primitives.swap_p, ref, now, params=whole)
+        primitives.write(ref, prims.select(pred, primitives.read(ref), before))
     return outs
-
-
-def _contents(ref: Value) -> Value:
-    return trace.bind1(
-        primitives.get_p, ref, params=primitives.IndexParams(indexer.whole_indexer(ref.shape))
-    )

@@ -42,10 +42,6 @@ def opened(pred: Value, x: Value) -> Value:
     return prims.select(wide, x, transforms.zeros_of(x.aval))
 
 
-def _gate_aval(avals: ir.Avals, p: ir.NoParams) -> list[ir.Aval]:
-    return [avals[1]]
-
-
 def _gate_lower(ctx: Any, operands: hlo.IRValues, p: ir.NoParams) -> list[hlo.IRValue]:
     pred, x, other = operands
     if other is x:
@@ -78,7 +74,7 @@ def _gate_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoPara
 
 rules.define(
     gate_p,
-    abstract_eval=rules.pure(_gate_aval),
+    abstract_eval=rules.pure(lambda avals, p: [avals[1]]),
     lower=_gate_lower,
     jvp=_gate_jvp,
     transpose=_gate_transpose,
@@ -110,18 +106,6 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     [0.5 0.5]
     """
     return trace.bind1(follow_p, arrays.as_value(pred), arrays.as_value(x), params=FollowParams())
-
-
-def _follow_aval(avals: ir.Avals, p: FollowParams) -> list[ir.Aval]:
-    return [avals[1]]
-
-
-def _follow_impl(values: ad.Values, p: FollowParams) -> list[Value]:
-    return [values[1]]
-
-
-def _follow_lower(ctx: Any, operands: hlo.IRValues, p: FollowParams) -> list[hlo.IRValue]:
-    return [operands[1]]
 
 
 def _follow_jvp(primals: ad.Values, tangents: ad.Tangents, p: FollowParams) -> ad.Duals:
@@ -156,9 +140,9 @@ def _follow_batch(
 
 rules.define(
     follow_p,
-    abstract_eval=rules.pure(_follow_aval),
-    impl=_follow_impl,
-    lower=_follow_lower,
+    abstract_eval=rules.pure(lambda avals, p: [avals[1]]),
+    impl=lambda values, p: [values[1]],
+    lower=lambda ctx, operands, p: [operands[1]],
     jvp=_follow_jvp,
     transpose=_follow_transpose,
     batch=_follow_batch,

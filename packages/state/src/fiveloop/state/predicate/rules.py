@@ -5,8 +5,6 @@ A write writes what was there if it does not hold.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fiveloop.core import Value, ad, prims, trace, transforms
 from fiveloop.state import primitives
 from fiveloop.state.predicate.engine import Guard, define_predicate
@@ -19,9 +17,8 @@ def _get(pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexPara
 
 def _swap(pred: Value, operands: ad.Values, guard: Guard, p: primitives.SwapParams) -> list[Value]:
     ref, x, *index = operands
-    old = trace.bind1(primitives.get_p, ref, *index, params=primitives.IndexParams(p.indexer))
-    new = prims.select(pred, x, old)
-    trace.bind(primitives.swap_p, ref, new, *index, params=replace(p, returns_old=False))
+    old = primitives.read(ref, p.indexer, index)
+    primitives.write(ref, prims.select(pred, x, old), p.indexer, index)
     return [guard.read(pred, old)] if p.returns_old else []
 
 
@@ -29,13 +26,8 @@ def _addupdate(
     pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams
 ) -> list[Value]:
     ref, x, *index = operands
-    return trace.bind(
-        primitives.addupdate_p,
-        ref,
-        prims.select(pred, x, transforms.zeros_of(x.aval)),
-        *index,
-        params=p,
-    )
+    share = prims.select(pred, x, transforms.zeros_of(x.aval))
+    return trace.bind(primitives.addupdate_p, ref, share, *index, params=p)
 
 
 def _accumulate(

@@ -10,8 +10,11 @@ from .common import (
     SwapParams,
     accumulate_p,
     addupdate_p,
+    combine,
     get_p,
     monoid_of,
+    read,
     swap_p,
+    write,
 )
-from .lifetime import NewRefParams, freeze_p, new_ref_p
+from .lifetime import NewRefParams, freeze_p, new_ref_p, ref_of

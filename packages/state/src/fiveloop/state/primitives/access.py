@@ -8,6 +8,7 @@ import numpy as np
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import replace
+from fiveloop.core.ir.indexer import Indexer
 from fiveloop.state import discharge, errors, refs
 from fiveloop.state.primitives import common, lifetime
 
@@ -117,24 +118,25 @@ def swap_transpose(cts: ad.Tangents, operands: ad.Operands, p: common.SwapParams
             params=replace(p, returns_old=wanted),
         )
     else:
-        outs = [_last_writers(acc, places, p)] if wanted else []
-        _write(acc, transforms.instantiate(ad.Zero(element)), places, p)
+        outs = [_last_writers(acc, places, p.indexer)] if wanted else []
+        common.write(acc, transforms.instantiate(ad.Zero(element)), p.indexer, places)
         if not isinstance(ct, ad.Zero):
-            trace.bind(common.addupdate_p, acc, ct, *places, params=common.IndexParams(p.indexer))
+            common.combine(acc, ct, p.indexer, places)
     return [None, outs[0] if wanted else None, *[None] * len(index)]
 
 
-def _last_writers(acc: Value, places: ad.Values, p: common.SwapParams) -> Value:
+def _last_writers(acc: Value, places: ad.Values, at: Indexer) -> Value:
     """What the accumulator holds, for those that wrote an element last; zero for those that were overwritten."""
-    read = common.IndexParams(p.indexer)
-    cts = trace.bind1(common.get_p, acc, *places, params=read)
+    cts = common.read(acc, at, places)
     # Each writer leaves its number: whoever finds its own was the last. Float accumulators hold numbers exactly
     # up to a size; beyond that, a board of integers is used.
     count = ir.size_of(cts.shape)
-    board = acc if count <= _largest_exact(acc) else _new_board(acc)
+    zeros = ir.ShapedArray(acc.shape, np.int32)
+    exact = count <= _largest_exact(acc)
+    board = acc if exact else lifetime.ref_of(transforms.zeros_of(zeros))
     numbers = prims.convert(prims.reshape(prims.iota(np.int32, count), cts.shape), board.dtype)
-    _write(board, numbers, places, p)
-    found = trace.bind1(common.get_p, board, *places, params=read)
+    common.write(board, numbers, at, places)
+    found = common.read(board, at, places)
     return prims.select(prims.equal(found, numbers), cts, transforms.zeros_of(cts.aval))
 
 
@@ -143,19 +145,6 @@ def _largest_exact(ref: Value) -> int:
     dtype = ref.dtype
     bytes_of_real = dtype.itemsize // (2 if dtype.kind == "c" else 1)
     return {2: 2**8, 4: 2**24, 8: 2**53}.get(bytes_of_real, 0) if ref.aval.differentiable else 0
-
-
-def _new_board(ref: Value) -> Value:
-    """A Ref of integers, of the shape of another."""
-    return trace.bind1(
-        lifetime.new_ref_p,
-        transforms.zeros_of(ir.ShapedArray(ref.shape, np.int32)),
-        params=lifetime.NewRefParams(),
-    )
-
-
-def _write(ref: Value, x: Value, places: ad.Values, p: common.SwapParams) -> None:
-    trace.bind(common.swap_p, ref, x, *places, params=replace(p, returns_old=False))
 
 
 def swap_batch(

@@ -108,7 +108,7 @@ def accumulate_jvp(
             raise not_differentiated("accumulate")
         trace.bind(common.accumulate_p, *primals, params=p)
         return [], []
-    old = trace.bind1(common.get_p, ref, *index, params=common.IndexParams(p.indexer))
+    old = common.read(ref, p.indexer, index)
     if p.monoid == "mul":
         trace.bind(common.accumulate_p, *primals, params=p)
         _product_rule(primals, old, ref_dot, x_dot, p)
@@ -126,13 +126,7 @@ def _product_rule(
     if isinstance(x_dot, ad.Zero):
         return
     slope = prims.factor_of_share(old, x, _places(ref, index, p))
-    trace.bind(
-        common.addupdate_p,
-        ref_dot,
-        prims.mul(slope, x_dot),
-        *index,
-        params=common.IndexParams(p.indexer),
-    )
+    common.combine(ref_dot, prims.mul(slope, x_dot), p.indexer, index)
 
 
 def _places(ref: Value, index: ad.Values, p: common.AccumulateParams) -> Value | None:
@@ -147,24 +141,21 @@ def _winner_rule(
     primals: ad.Values, old: Value, ref_dot: Value, x_dot: Value, p: common.AccumulateParams
 ) -> None:
     """The old tangent where the old element stays, else that of the first share that equals the new one."""
-    ref, x, *index = primals
-    at, write = common.IndexParams(p.indexer), common.SwapParams(p.indexer, returns_old=False)
-    old_dot = trace.bind1(common.get_p, ref_dot, *index, params=at)
-    if p.indexer.names_each_once:
+    (ref, x, *index), at = primals, p.indexer
+    old_dot = common.read(ref_dot, at, index)
+    if at.names_each_once:
         new = prims.MONOIDS[p.monoid].combine(old, x)
         wins = prims.changed_by(old, new)
-        trace.bind(common.swap_p, ref, new, *index, params=write)
-        trace.bind(common.swap_p, ref_dot, prims.select(wins, x_dot, old_dot), *index, params=write)
+        common.write(ref, new, at, index)
+        common.write(ref_dot, prims.select(wins, x_dot, old_dot), at, index)
         return
     trace.bind(common.accumulate_p, *primals, params=p)
-    new = trace.bind1(common.get_p, ref, *index, params=at)
+    new = common.read(ref, at, index)
     changed = prims.changed_by(old, new)
     wins = prims.winning_shares(changed, new, x, _places(ref, index, p))
     nothing = transforms.zeros_of(x_dot.aval)
-    trace.bind(
-        common.swap_p, ref_dot, prims.select(changed, nothing, old_dot), *index, params=write
-    )
-    trace.bind(common.addupdate_p, ref_dot, prims.select(wins, x_dot, nothing), *index, params=at)
+    common.write(ref_dot, prims.select(changed, nothing, old_dot), at, index)
+    common.combine(ref_dot, prims.select(wins, x_dot, nothing), at, index)
 
 
 def accumulate_transpose(

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from fiveloop.core import Value, ad, errors, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.ir.indexer import Indexer
+from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.state.refs import AbstractRef
 
 P = TypeVar("P", bound="IndexParams")
@@ -38,6 +38,35 @@ get_p: ir.Primitive[IndexParams] = ir.Primitive("get")
 swap_p: ir.Primitive[SwapParams] = ir.Primitive("swap")
 addupdate_p: ir.Primitive[IndexParams] = ir.Primitive("addupdate")
 accumulate_p: ir.Primitive[AccumulateParams] = ir.Primitive("accumulate")
+
+
+def _at(ref: Value, indexer: Indexer | None) -> Indexer:
+    return whole_indexer(ref.shape) if indexer is None else indexer
+
+
+def read(ref: Value, indexer: Indexer | None = None, index: ad.Values = ()) -> Value:
+    """What a Ref holds at an index, or all of it."""
+    return trace.bind1(get_p, ref, *index, params=IndexParams(_at(ref, indexer)))
+
+
+def write(ref: Value, x: Value, indexer: Indexer | None = None, index: ad.Values = ()) -> None:
+    """Replace what a Ref holds at an index, or all of it."""
+    trace.bind(swap_p, ref, x, *index, params=SwapParams(_at(ref, indexer), returns_old=False))
+
+
+def combine(
+    ref: Value,
+    x: Value,
+    indexer: Indexer | None = None,
+    index: ad.Values = (),
+    monoid: str = "add",
+) -> None:
+    """Combine a value with what a Ref holds at an index, or with all of it."""
+    at = _at(ref, indexer)
+    if monoid == "add":
+        trace.bind(addupdate_p, ref, x, *index, params=IndexParams(at))
+    else:
+        trace.bind(accumulate_p, ref, x, *index, params=AccumulateParams(at, monoid))
 
 
 def element_aval(ref: ir.Aval, indexer: Indexer) -> ir.ShapedArray:

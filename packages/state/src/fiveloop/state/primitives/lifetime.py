@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.ir import indexer
 from fiveloop.state import discharge, refs
-from fiveloop.state.primitives.common import IndexParams, accumulator, addupdate_p
+from fiveloop.state.primitives.common import accumulator, combine
 
 
 @dataclass(frozen=True)
@@ -19,6 +18,11 @@ class NewRefParams:
 
 new_ref_p: ir.Primitive[NewRefParams] = ir.Primitive("new_ref", creates_state=True)
 freeze_p: ir.Primitive[ir.NoParams] = ir.Primitive("freeze")
+
+
+def ref_of(x: Value, **params: bool) -> Value:
+    """A new Ref that holds `x`, with these params."""
+    return trace.bind1(new_ref_p, x, params=NewRefParams(**params))
 
 
 def new_ref_abstract_eval(avals: ir.Avals, p: NewRefParams) -> ir.Typing:
@@ -43,11 +47,7 @@ def new_ref_jvp(primals: ad.Values, tangents: ad.Tangents, p: NewRefParams) -> a
     ref = trace.bind1(new_ref_p, *primals, params=replace(p, holds_tangent=False))
     if not ref.aval.differentiable:
         return [ref], [transforms.zero_like(ref)]
-    return [ref], [
-        trace.bind1(
-            new_ref_p, transforms.instantiate(tangents[0]), params=NewRefParams(holds_tangent=True)
-        )
-    ]
+    return [ref], [ref_of(transforms.instantiate(tangents[0]), holds_tangent=True)]
 
 
 def new_ref_transpose(cts: ad.Tangents, operands: ad.Operands, p: NewRefParams) -> ad.Cotangents:
@@ -103,7 +103,7 @@ def freeze_transpose(cts: ad.Tangents, operands: ad.Operands, p: ir.NoParams) ->
     """Add the cotangent into the Ref's accumulator."""
     (ct,), acc = cts, accumulator(operands[0])
     if not isinstance(ct, ad.Zero):
-        trace.bind(addupdate_p, acc, ct, params=IndexParams(indexer.whole_indexer(acc.aval.shape)))
+        combine(acc, ct)
     return [None]
 
 
