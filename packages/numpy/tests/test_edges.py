@@ -11,7 +11,7 @@ import pytest
 
 from fiveloop import nn
 from fiveloop import numpy as fnp
-from fiveloop.core import grad, jit, jvp
+from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_misuse
 
@@ -265,3 +265,21 @@ def test_like_a_ref_is_like_what_it_holds(transform: Callable[..., Any]) -> None
         for got, value in zip(found, (0, 1, 0, 2), strict=True):
             np.testing.assert_array_equal(np.asarray(got), np.full_like(like, value))
             assert got.dtype == np.int16
+
+
+def test_searchsorted_is_one_loop_whatever_the_size() -> None:
+    sizes = [len(make_jaxpr(fnp.searchsorted)(np.zeros(n, F), F(1.0)).eqns) for n in (1, 5, 20_000)]
+    assert sizes == [1, 1, 1]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("size", [1, 2, 8, 33])
+def test_searchsorted_of_tables_of_their_own(size: int, side: Any) -> None:
+    rng = np.random.default_rng(size)
+    tables = np.sort(rng.integers(0, size, (3, size)), axis=1).astype(F)
+    wanted = rng.integers(-1, size + 1, (3, 4)).astype(F)
+    got = vmap(lambda a, v: fnp.searchsorted(a, v, side))(tables, wanted)
+    want = [np.searchsorted(a, v, side) for a, v in zip(tables, wanted, strict=True)]
+    np.testing.assert_array_equal(np.asarray(got), want)
+    slope = grad(lambda v: (v * fnp.searchsorted(tables[0], v, side)).sum())(wanted[0])
+    np.testing.assert_array_equal(np.asarray(slope), want[0])

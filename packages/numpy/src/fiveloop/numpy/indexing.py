@@ -14,6 +14,7 @@ from fiveloop.core.ir.indexer import Indexer, Pick
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
+from fiveloop.loops import fori_loop
 from fiveloop.numpy.creation import asarray
 
 
@@ -162,14 +163,16 @@ def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "l
     if table.ndim != 1:
         prims.bad_value(f"searchsorted: expected `a` to be a vector, got {table.aval}")
     below = _before if side == "left" else _not_after
-    found, rest = prims.full(wanted.shape, 0, np.int32), table.shape[0]
-    # As many elements as `found` are below; of those from there on, as many as `rest` may be.
-    while rest:
-        half = (rest + 1) // 2
-        last = prims.add(found, half - 1)
-        found = prims.select(below(_elements(table, last), wanted), prims.add(last, 1), found)
-        rest -= half
-    return found
+    size = table.shape[0]
+
+    def halve(step: Value, found: Value) -> Value:
+        """As many elements as `found` are below; of those from there on, half as many may be at each step."""
+        rest = prims.shift_right_logical(prims.full((), size, np.int32), step)
+        last = prims.add(found, prims.shift_right_logical(prims.sub(rest, 1), 1))
+        return prims.select(below(_elements(table, last), wanted), prims.add(last, 1), found)
+
+    found = prims.full(wanted.shape, 0, np.int32)
+    return fori_loop(0, size.bit_length(), halve, found) if size else found
 
 
 def _elements(table: Value, places: Value) -> Value:
