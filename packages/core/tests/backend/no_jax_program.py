@@ -41,7 +41,7 @@ def program(n: int) -> client.Executable:
 
 def main() -> None:
     if call.array_class() is None:
-        call.register_array_class(Box)
+        call.register_array_class(Box, Box)
     box = call.array_class()
     for dtype in ("?", "f4", "f8", "c8", "i8", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2):
         x = np.ones((2, 3), dtype)
@@ -60,13 +60,14 @@ def main() -> None:
     executable = program(1)
     client.load_executable(executable.serialize(), executable.out_avals).execute([x])
     executable.memory_analysis(), executable.cost_analysis(), executable.optimized_text()
+    boxed = call.wrap_outputs(LEAF, [x])
     fast, by_dict = call.fast_function("f", miss, miss), call.DictCall(miss)
     for _ in range(3):
         assert client.to_numpy(executable.run([x])[0])[0] == 2
         for function in (fast, by_dict):
-            tree = function({"x": box(x), "y": [box(x), None]})
+            tree = function({"x": boxed, "y": [boxed, None]})
             assert client.to_numpy(tree["y"][0]._a)[0] == 2
-    assert isinstance(fast(box(x)), box)
+    assert isinstance(fast(boxed), box)
     assert TREE.flatten(0)[1] == LEAF
     shared = client.from_dlpack(np.ones(3, np.float32), Aval)
     client.to_dlpack(shared), client.dlpack_device(shared)

@@ -23,7 +23,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.extend import as_value, fused, to_array
 from fiveloop.core.trace.fused import VARIANTS
-from fiveloop.core.trace.tracer import Tracer
+from fiveloop.core.trace.tracer import BUSY, Tracer
 
 
 def _array(x: Any, dtype: Any = np.float32) -> Value:
@@ -276,3 +276,25 @@ def test_methods_of_arrays_are_fused_and_those_of_all_values() -> None:
     assert x.take(1).item() == 1.0
     with pytest.raises(ValueError, match="take: expected no mode"):
         x.take(1, mode="clip")
+
+
+def test_operations_of_one_thread_run_while_another_one_traces() -> None:
+    x = _array([1.0, 2.0])
+
+    def traced(y: Any) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            outs = pool.submit(lambda: x + x).result()
+        assert not isinstance(outs, Tracer) and isinstance(x + y, Tracer)
+        return y + outs
+
+    assert jit(traced)(x).tolist() == [3.0, 6.0]
+
+
+def test_nothing_is_left_busy() -> None:
+    def failing(x: Any) -> Any:
+        raise ArithmeticError
+
+    for run in (jit(failing), grad(failing), vmap(failing), debug_nans()(failing)):
+        with pytest.raises(ArithmeticError):
+            run(_array([1.0]))
+    assert not BUSY

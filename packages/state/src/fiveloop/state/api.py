@@ -265,9 +265,7 @@ class _ReadNote:
         if self.chosen is not None:
             x = self.chosen.only(x)
         elif type(value) is arrays.Array and trace.is_fused() and _keeps_type(value.aval, x):
-            later = arrays.Array.__new__(
-                arrays.Array
-            )  # whose buffer is computed if it is asked for
+            later = arrays.Array()  # whose buffer is computed if it is asked for
             later._note = _SumNote(self, x, value)
             return later
         out: Value = arrays.OPS["add"](value, x)

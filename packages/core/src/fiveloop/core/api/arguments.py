@@ -498,4 +498,4 @@ _Way = tuple[Call, tuple[Rule, ...]]
 
 def _opened(x: Any) -> Any:
     """A leaf as it was before its rule, as far as its type goes."""
-    return arrays.Array(x) if type(x) is client.BUFFER_CLASS else x
+    return arrays.of_buffer(x) if type(x) is client.BUFFER_CLASS else x

@@ -70,7 +70,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
             modes.SPECIAL.note_donation()
         static = self._static
         self._entries: dict[stages.Signature, stages.Entry] = {}
-        self._many = backend_call.DictCall(self._miss_of_arrays, static.nums, static.names)
+        self._many = self._by_dictionary()
         # Nothing stands between the user and C++, so the boundary is where C++ asks.
         slow, first = guarded(self._call_slowly), guarded(self._first)
         self._fast = backend_call.fast_function(self._name, slow, first, static.nums, static.names)
@@ -183,9 +183,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         """Forget all programs."""
         self._entries.clear()
         self._fast._clear_cache()
-        self._many = backend_call.DictCall(
-            self._miss_of_arrays, self._static.nums, self._static.names
-        )
+        self._many = self._by_dictionary()
         self._numpy.clear()
         self._take(self._fast)
 
@@ -215,9 +213,13 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         result, fast = self._miss_of_arrays(*args, **kwargs)
         if fast is not None and len(fast.in_shardings) >= backend_call.MANY_LEAVES:
-            self._take_for_arrays(guarded(self._many))
+            self._take_for_arrays(self._many)
             return result, None, True
         return result, fast, False
+
+    def _by_dictionary(self) -> backend_call.DictCall:
+        static = self._static
+        return backend_call.DictCall(self._miss_of_arrays, static.nums, static.names, pass_out)
 
     def _take_for_arrays(self, best: Callable[..., Any]) -> None:
         if self._best is self._numpy.run:

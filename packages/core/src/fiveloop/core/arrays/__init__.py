@@ -11,6 +11,7 @@ from .array import (
     as_value,
     copied,
     device_put,
+    of_buffer,
     to_array,
 )
 from .sharing import Fixed, setter

@@ -10,12 +10,12 @@ import itertools
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
+from itertools import compress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from .client import AFTER_FORK, AvalLike, Buffer, Executable, default_client, require_alive
 from .native import xla
-from .tree import CALL, TREE, TreeDef
+from .tree import CALL, LEAF, TREE, TreeDef
 
 MANY_LEAVES = 8
 """From this many leaves on, the dictionary path is faster (measured)."""
@@ -34,13 +34,13 @@ class Fast(NamedTuple):
     in_device_local_layouts: Sequence[Any]
     const_args: Sequence[Buffer]
     # The rest is read by the dictionary path only.
-    executable: Executable
-    out_treedef: TreeDef
-    take: "Take | None"
+    direct: "Direct"
 
 
 Take: TypeAlias = Callable[[Sequence[Buffer]], None]
 """What is done with the results that are not the user's, at every call; what it raises, the call raises."""
+Build: TypeAlias = Callable[[Sequence[Buffer]], Any]
+"""What makes the user's result of all raw ones."""
 Miss: TypeAlias = Callable[..., tuple[Any, Fast | None] | tuple[Any, Fast | None, bool]]
 
 
@@ -86,35 +86,32 @@ class _OutAndMore:
         self.take = take
 
 
-OpenAll: TypeAlias = Callable[[Sequence[Any]], list[Buffer]]
+Wrap: TypeAlias = Callable[[Buffer], Any]
 WrapAll: TypeAlias = Callable[[Sequence[Buffer]], list[Any]]
 
 
 class _ArrayClass:
     """The class that users hold, told by `register_array_class`."""
 
-    __slots__ = ("cls", "open_all", "wrap_all")
+    __slots__ = ("cls", "wrap", "wrap_all")
 
     def __init__(self) -> None:
         self.cls: Any = None
-        self.open_all: OpenAll = list
+        self.wrap: Wrap = lambda buf: buf
         self.wrap_all: WrapAll = list
 
 
 _array = _ArrayClass()
 
 
-def register_array_class(cls: type, slot: str = "_a", wrap_all: WrapAll | None = None) -> None:
-    """Say which class users hold: arguments are opened at `slot`, results are `cls(buffer)`.
-
-    `wrap_all` makes many at once, and may be quicker than calling the class for each.
-    """
+def register_array_class(cls: type, wrap: Wrap, wrap_all: WrapAll | None = None) -> None:
+    """Say which class users hold: its slot `_a` has the buffer, `wrap` makes one of a buffer, and `wrap_all` many."""
     if _array.cls is not None:
         raise RuntimeError(f"the array class is {_array.cls.__name__} already")
-    wrap = wrap_all if wrap_all is not None else lambda bufs: [cls(buf) for buf in bufs]
-    _array.cls, _array.open_all, _array.wrap_all = cls, _opener(slot), wrap
-    CALL.register_dataclass_node(cls, [slot], [])
-    CALL.register_node(_Out, lambda out: (out.leaves, None), lambda _, leaves: cls(leaves[0]))
+    _array.cls, _array.wrap = cls, wrap
+    _array.wrap_all = wrap_all or (lambda bufs: [wrap(buf) for buf in bufs])
+    CALL.register_dataclass_node(cls, ["_a"], [])
+    CALL.register_node(_Out, lambda out: (out.leaves, None), lambda _, leaves: wrap(leaves[0]))
     CALL.register_node(_OutWhole, lambda out: (out.leaves, out.tree), wrap_outputs)
     CALL.register_node(_OutAndMore, lambda out: (out.children, out.take), _taken)
 
@@ -125,14 +122,6 @@ def _taken(take: "Take", children: Sequence[Any]) -> Any:
     return result
 
 
-def _opener(slot: str) -> OpenAll:
-    if slot == "_a":
-        # An attribute written out is twice as fast as an `attrgetter`.
-        return lambda leaves: [leaf._a for leaf in leaves]
-    get = attrgetter(slot)
-    return lambda leaves: [*map(get, leaves)]
-
-
 def array_class() -> Any:
     """The class that was registered, or None."""
     return _array.cls
@@ -141,6 +130,48 @@ def array_class() -> Any:
 def wrap_outputs(out_treedef: TreeDef, outs: Sequence[Buffer]) -> Any:
     """Raw results as the user's result."""
     return out_treedef.unflatten(_array.wrap_all(outs))
+
+
+def _builder(out_treedef: TreeDef, take: Take | None) -> Build | None:
+    wrap_all, unflatten = _array.wrap_all, out_treedef.unflatten
+    if take is None:
+        return None if out_treedef == LEAF else lambda outs: unflatten(wrap_all(outs))
+    num, hand_on = out_treedef.num_leaves, take
+
+    def taking(outs: Sequence[Buffer]) -> Any:
+        hand_on(outs[num:])
+        return unflatten(wrap_all(outs[:num]))
+
+    return taking
+
+
+class Direct(NamedTuple):
+    """A program that is run without C++'s look-up.
+
+    `run` gives what `handlers` take the raw results from; of these `build` makes the user's, unless it is one array.
+    """
+
+    run: Callable[[list[Buffer]], Any]
+    handlers: list[Any]
+    build: Build | None
+
+
+def make_direct(
+    executable: Executable,
+    out_treedef: TreeDef,
+    *,
+    consts: Sequence[Buffer] = (),
+    kept: Sequence[bool] = (),
+    take: Take | None = None,
+) -> Direct:
+    """A program as its caller in Python needs it; `consts` come first, and `kept` says which of all it takes."""
+    execute = executable.raw.execute_sharded
+
+    def run(buffers: list[Buffer]) -> Any:
+        return execute([*compress([*consts, *buffers], kept)])
+
+    plain = not consts and all(kept)
+    return Direct(execute if plain else run, executable.handlers, _builder(out_treedef, take))
 
 
 def make_fast(
@@ -182,9 +213,7 @@ def make_fast(
         kept_var_bitvec=mask,
         in_device_local_layouts=[None] * num_kept,
         const_args=list(consts),
-        executable=executable,
-        out_treedef=out_treedef,
-        take=take,
+        direct=make_direct(executable, out_treedef, consts=consts, kept=mask, take=take),
     )
 
 
@@ -262,9 +291,11 @@ def reads_numbers_wide() -> bool:
     return config is not None and bool(config.enable_x64.value)
 
 
-_Entry: TypeAlias = tuple[
-    Callable[[Any], Any], list[Any], list[Buffer], list[bool] | None, TreeDef, Take | None
-]
+Guard: TypeAlias = Callable[[Exception], None]
+
+
+def _no_guard(error: Exception) -> None:
+    """Errors go on as they are."""
 
 
 class Retargetable(partial[Any]):
@@ -287,67 +318,64 @@ class DictCall:
     """A call by a dictionary on (structure, *avals), for functions of many leaves.
 
     Avals must be hashed by identity. `miss` is asked as on the C++ path. No class of leaves but the
-    array class may have an attribute named as its slot.
+    array class may have an attribute `_a`. `guard` gets each error, before it goes on.
     """
 
-    __slots__ = ("_last", "_miss", "_static", "_table")
+    __slots__ = ("_guard", "_last", "_miss", "_static", "_table")
 
     def __init__(
-        self, miss: Miss, static_argnums: Sequence[int] = (), static_argnames: Sequence[str] = ()
+        self,
+        miss: Miss,
+        static_argnums: Sequence[int] = (),
+        static_argnames: Sequence[str] = (),
+        guard: Guard = _no_guard,
     ) -> None:
         self._miss = miss
+        self._guard = guard
         self._static = (frozenset(static_argnums), frozenset(static_argnames))
-        self._table: dict[Any, _Entry] = {}
+        self._table: dict[Any, Direct] = {}
         self._last: tuple[Any, Any] = (None, None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function."""
+        try:
+            return self._run(args, kwargs)
+        except Exception as error:
+            self._guard(error)
+            raise
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
         if self._static[0] or self._static[1]:
             dynamic, static = _part_static(args, kwargs, *self._static)
         else:
             dynamic, static = (args, kwargs), None
         try:
             leaves, tree = TREE.flatten(dynamic)
-            buffers = _array.open_all(leaves)
+            buffers = [leaf._a for leaf in leaves]
         except (AttributeError, ValueError):  # other leaves than arrays, dict keys without an order
             return self._miss(*args, **kwargs)[0]
         key = (tree, static, *[buf.aval for buf in buffers])
-        last_key, entry = self._last
+        last_key, direct = self._last
         if key != last_key:
             # Mostly a call is like the one before, and comparing is cheaper than hashing.
-            entry = self._table.get(key)
-            if entry is None:
+            direct = self._table.get(key)
+            if direct is None:
                 return self._first_call(key, args, kwargs)
-            self._last = (key, entry)
-        run, handlers, consts, kept, out_treedef, take = entry
-        if consts:
-            buffers = consts + buffers
-        if kept is not None:
-            buffers = [buf for buf, keep in zip(buffers, kept, strict=True) if keep]
+            self._last = (key, direct)
+        run, handlers, build = direct
         try:
             results = run(buffers)
         except xla.JaxRuntimeError:
             require_alive(buffers)
             raise
         outs = results.consume_with_handlers(handlers)
-        if take is not None:
-            num = out_treedef.num_leaves
-            take(outs[num:])
-            outs = outs[:num]
-        return out_treedef.unflatten(_array.wrap_all(outs))
+        return _array.wrap(outs[0]) if build is None else build(outs)
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
         result, fast = self._miss(*args, **kwargs)[:2]
         if fast is not None:
-            self._table[key] = _dict_entry(fast)
+            self._table[key] = fast.direct
         return result
-
-
-def _dict_entry(fast: Fast) -> _Entry:
-    kept = None if all(fast.kept_var_bitvec) else list(fast.kept_var_bitvec)
-    executable = fast.executable
-    run = executable.raw.execute_sharded
-    return run, executable.handlers, list(fast.const_args), kept, fast.out_treedef, fast.take
 
 
 def _part_static(

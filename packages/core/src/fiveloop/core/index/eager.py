@@ -43,7 +43,7 @@ def take_now(x: arrays.Array, index: Any) -> Value:
     plan = _plan(x.shape, index)
     if isinstance(plan, _Plan):
         try:
-            return arrays.Array(plan.read(x.buffer, *plan.positions)[0])
+            return arrays.of_buffer(plan.read(x.buffer, *plan.positions)[0])
         except Exception as error:
             explain(error, [x.buffer], "index")
             raise
@@ -99,7 +99,7 @@ def _put(
 ) -> Value:
     write = _writer(plan.indexer, kind, flags, donate)
     try:
-        return arrays.Array(write(x.buffer, written, *plan.positions)[0])
+        return arrays.of_buffer(write(x.buffer, written, *plan.positions)[0])
     except Exception as error:
         explain(error, [x.buffer, written], "update at an index")
         raise
@@ -118,7 +118,7 @@ def _put_in_steps(x: arrays.Array, plan: _Plan, written: Buffer, kind: str) -> V
     (block,) = _reader(around)(x.buffer, *plan.positions)
     (new,) = _writer(within, kind, (False, False), False)(block, written)
     write = _writer(around, "set", (False, False), True)
-    return arrays.Array(write(x.buffer, new, *plan.positions)[0])
+    return arrays.of_buffer(write(x.buffer, new, *plan.positions)[0])
 
 
 def swap_now(

@@ -9,7 +9,7 @@ from itertools import compress
 from typing import Any
 
 from fiveloop.core import ad, errors, ir, passes, rules, util
-from fiveloop.core.arrays.array import Array, Value, copied, to_array
+from fiveloop.core.arrays.array import Array, Value, copied, of_buffer, to_array
 from fiveloop.core.arrays.sharing import Turn, leave, lent, take
 from fiveloop.core.backend import client, native
 from fiveloop.core.backend.call import forget_signatures
@@ -97,7 +97,7 @@ class Compiled:
         """Give arguments their new contents."""
         contents = outs[self.num_outs + len(self.returning) :]
         for (k, write), new in zip(self.writes, contents, strict=True):
-            write(args[k], Array(new))
+            write(args[k], of_buffer(new))
 
     @property
     def needs_python(self) -> bool:
@@ -118,15 +118,15 @@ class Compiled:
     def results(self, outs: Sequence[client.Buffer]) -> list[Value]:
         """The program's own results, from all of them, of which effects take theirs."""
         self.take(outs[self.num_outs :])
-        return [Array(out) for out in outs[: self.num_outs]]
+        return [of_buffer(out) for out in outs[: self.num_outs]]
 
     def take(self, contents: Sequence[client.Buffer]) -> None:
         """Hand effects what they take when the program returns: each its own, whatever another does."""
         if len(self.returning) == 1:
-            return self.returning[0].at_return(Array(contents[0]))
+            return self.returning[0].at_return(of_buffer(contents[0]))
         with ExitStack() as stack:
             for effect, out in zip(self.returning, contents, strict=False):
-                stack.callback(effect.at_return, Array(out))
+                stack.callback(effect.at_return, of_buffer(out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ def run_eagerly(prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[V
         types.append(x._a.aval)
         buffers.append(x._a)
     try:
-        return [*map(Array, _eager(prim, params, tuple(types))(buffers))]
+        return [*map(of_buffer, _eager(prim, params, tuple(types))(buffers))]
     except Exception as error:
         explain(error, buffers, prim.name)
         raise

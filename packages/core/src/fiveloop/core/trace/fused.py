@@ -12,25 +12,22 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import lru_cache, wraps
-from itertools import compress
 from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 
 from fiveloop.core import arrays, ir, pytree, util
+from fiveloop.core.backend.call import Direct, make_direct
 from fiveloop.core.backend.client import Buffer
 from fiveloop.core.lower.dispatch import Compiled, shared_program
 from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.modes import SPECIAL
 from fiveloop.core.trace.stage import stage_closed
-from fiveloop.core.trace.tracer import EVAL, current
+from fiveloop.core.trace.tracer import BUSY, EVAL, current
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Numbers = Literal["operands", "static"]
-Build = Callable[[Sequence[Buffer]], Any]
-Program = tuple[Callable[[list[Buffer]], Any], list[Any], Build | None]
-"""What runs on buffers, what takes the results from that, and what makes of them more than one array."""
 
 LIMIT = 1024
 """How many programs a function keeps."""
@@ -55,7 +52,7 @@ class _Programs:
 
     def __init__(self, fun: Callable[..., Any], numbers: Numbers | None) -> None:
         self.fun = fun
-        self.table: dict[Hashable, Program | Literal[False]] = {}
+        self.table: dict[Hashable, Direct | Literal[False]] = {}
         self._variants: dict[Hashable, int] = {}
         code, types = fun.__code__, fun.__annotations__
         self._names = code.co_varnames[: code.co_argcount]
@@ -97,7 +94,7 @@ class _Programs:
         if count == VARIANTS:
             return False
         _keep(self._variants, kind, count + 1)
-        program: Program | Literal[False] = False
+        program: Direct | Literal[False] = False
         with suppress(Exception):  # the function itself says what is wrong, or may look at elements
             program = _program(self.fun, args, kwargs)
         return _keep(self.table, key, program)
@@ -105,7 +102,7 @@ class _Programs:
 
 def _program(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Program | Literal[False]:
+) -> Direct | Literal[False]:
     leaves, tree = pytree.tree_flatten((tuple(args), tuple(kwargs.values())))
     places = [k for k, x in enumerate(leaves) if type(x) is arrays.Array]
     out_trees: list[pytree.TreeDef] = []
@@ -126,20 +123,11 @@ def _program(
     return _callable(shared_program(jaxpr), out_trees[0])
 
 
-def _callable(program: Compiled, out_tree: pytree.TreeDef) -> Program | Literal[False]:
+def _callable(program: Compiled, out_tree: pytree.TreeDef) -> Direct | Literal[False]:
     if program.needs_python or program.returning:
         return False
-    executable, consts, kept = program.executable, program.consts, program.kept
-    execute = executable.raw.execute_sharded
-
-    def with_consts(buffers: list[Buffer]) -> Any:
-        return execute([*consts, *compress(buffers, kept)])
-
-    def build(outs: Sequence[Buffer]) -> Any:
-        return out_tree.unflatten(map(arrays.Array, outs))
-
-    run = execute if not consts and all(kept) else with_consts
-    return run, executable.handlers, None if out_tree == pytree.LEAF else build
+    kept = [*[True] * len(program.consts), *program.kept]
+    return make_direct(program.executable, out_tree, consts=program.consts, kept=kept)
 
 
 def _key(args: Sequence[Any], kwargs: dict[str, Any], buffers: list[Buffer]) -> Hashable | None:
@@ -223,7 +211,7 @@ def _pair(x: Any, y: Any) -> list[Buffer] | None:
 def _as_array(x: Any, like: ir.Aval) -> Any:
     """A Python number as an array like another one, if it can be that; all else as it is."""
     buffer = _number(like, x)
-    return x if buffer is None else arrays.Array(buffer)
+    return x if buffer is None else arrays.of_buffer(buffer)
 
 
 @lru_cache(maxsize=256)
@@ -247,7 +235,7 @@ def _like(args: Sequence[Any]) -> ir.Aval | None:
 
 def is_fused() -> bool:
     """Whether calls on arrays are fused here: nothing is traced, and no mode is on."""
-    return current.trace is EVAL and not SPECIAL.count
+    return not BUSY or (current.trace is EVAL and not SPECIAL.count)
 
 
 def number_to_write(aval: ir.Aval, x: Any) -> Buffer | None:
@@ -282,20 +270,20 @@ def fused(
 
 
 def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    find, wrap, promotes = programs.table.get, arrays.Array, programs.promotes
+    find, kind, promotes = programs.table.get, arrays.Array, programs.promotes
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            if current.trace is not EVAL or SPECIAL.count:
+            if BUSY and (current.trace is not EVAL or SPECIAL.count):
                 return otherwise(*args, **kwargs)
             count = 0 if kwargs else len(args)
             given: Any = args
             named = kwargs
             # The common cases first: one array, or two.
-            if count == 1 and type(args[0]) is wrap:
+            if count == 1 and type(args[0]) is kind:
                 buffers = [args[0]._a]
                 key = buffers[0].aval
-            elif count == 2 and type(args[0]) is type(args[1]) is wrap:
+            elif count == 2 and type(args[0]) is type(args[1]) is kind:
                 buffers = [args[0]._a, args[1]._a]
                 key = (buffers[0].aval, buffers[1].aval)
             elif promotes and count == 2 and (pair := _pair(*args)) is not None:
@@ -311,15 +299,19 @@ def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., A
             program = find(key)
             if program is None:
                 program = programs.make(
-                    key, [*map(wrap, given)] if given is buffers else given, named
+                    key, [*map(arrays.of_buffer, given)] if given is buffers else given, named
                 )
             if program:
                 run, handlers, build = program
                 try:
                     outs = run(buffers).consume_with_handlers(handlers)
-                    return wrap(outs[0]) if build is None else build(outs)
                 except Exception:  # the function itself says what is wrong
                     return otherwise(*args, **kwargs)
+                if build is not None:
+                    return build(outs)
+                out = kind()  # as `of_buffer` does: here a call of Python counts
+                out._a, out._note = outs[0], None
+                return out
             return otherwise(*args, **kwargs)
         except Exception as error:
             hide_frames(error)

@@ -50,6 +50,10 @@ class Special:
         """Count a mode that comes or goes."""
         with self._lock:
             self.count += difference
+            if difference > 0:
+                tracer.BUSY.append(None)
+            else:
+                tracer.BUSY.pop()
             if self.count == max(difference, 0):
                 for listener in list(self._listeners):
                     listener.modes_changed()

@@ -56,7 +56,7 @@ def _alias_of(x: arrays.Array) -> arrays.Array:
     """Another array of the same memory; the same one as long as a jaxpr holds it."""
     found = _aliases.get(id(x.buffer))
     if found is None:
-        found = _aliases[id(x.buffer)] = arrays.Array(x.buffer)
+        found = _aliases[id(x.buffer)] = arrays.of_buffer(x.buffer)
     return found
 
 
