@@ -91,6 +91,32 @@ def test_a_turn_contracts_for_the_cotangents_alone(f: Any, contracted: int) -> N
     assert names.count("dot_general") == contracted
 
 
+def test_lanes_with_numbers_of_steps_of_their_own_contract_no_more() -> None:
+    slope = lambda n: grad(lambda w: unknown(w, X, n, checkpoints=3))(W)
+    lanes, ns = np.array([0, 3, 17], np.int32), np.array([[2, 0, 9], [1, 3, 4]], np.int32)
+    for f, lengths in ((vmap(slope), lanes), (vmap(vmap(slope)), ns)):
+        turn = turn_of(machine.without_replays(make_jaxpr(f)(lengths)))
+        assert turn is not None
+        assert [eqn.primitive.name for eqn in turn.eqns].count("dot_general") == 2
+        found, expected = jit(f)(lengths), [by_hand(int(n)) for n in lengths.ravel()]
+        np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-4, atol=1e-6)
+
+
+def test_a_lane_that_has_ended_gives_nothing_of_what_is_computed_for_it() -> None:
+    """The slope of the root is infinite at the state that the lane without steps keeps."""
+
+    def last(w: Any, n: Any, start: Any) -> Any:
+        step = lambda val: (val[0] + 1, fnp.sqrt(w @ val[1] ** 2 + 1e-3))
+        begin = (np.int32(0), start * fnp.ones(4))
+        return fnp.sum(while_loop(lambda val: val[0] < n, step, begin, checkpoints=3)[1])
+
+    w, lengths, starts = abs(W), np.array([0, 1, 6]), np.array([0.0, 0.5, 0.5], np.float32)
+    found = jit(vmap(grad(last), (None, 0, 0)))(w, lengths, starts)
+    for slope, n, start in zip(found, lengths, starts, strict=True):
+        alone = jit(grad(last))(w, n, start)
+        np.testing.assert_allclose(slope, alone, rtol=1e-4, atol=1e-6)
+
+
 def test_steps_that_call_python_run_once_more_for_their_way_back() -> None:
     calls = []
 

@@ -6,7 +6,7 @@ back over the next step has just begun with it.
 
 from __future__ import annotations
 
-from fiveloop.core import Jaxpr, ir, prims, transforms
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import whole_indexer
 from fiveloop.loops.analysis.accesses import needed_body
@@ -40,7 +40,7 @@ def after_of(p: ReplayParams) -> After | None:
     """The way back of a step with the states after it; None if that saves no work, or if steps are taped."""
     if leaf_of(p) is not None:
         return None
-    key = ("after", p.forward, p.num_consts)
+    key = ("after", p.forward, p.num_consts, p.lane_counts)
     return p.backward.remember(key, lambda: _after(p, back_alone(p)))
 
 
@@ -51,8 +51,11 @@ def _after(p: ReplayParams, back: Jaxpr) -> After | None:
     _, states, ends = p.parts(back.invars[1:])
     writes = {k: w for k, ref in enumerate(states) if (w := _write(back, ref)) is not None}
     values = {k: ir.Var(states[k].aval.inner, states[k].hint) for k in writes}  # type: ignore[attr-defined]  # states are Refs
-    names = {w.invars[1]: values[k] for k, w in writes.items()}
-    eqns = [ir.rename(eqn, names) for eqn in back.eqns if eqn not in writes.values()]  # type: ignore[arg-type]  # these are variables
+    names: dict[ir.Var, ir.Atom] = {}
+    eqns: list[ir.Eqn] = []
+    for k, write in writes.items():
+        eqns += _given(back, p, write.invars[1], values[k], names)
+    eqns += [ir.rename(eqn, names) for eqn in back.eqns if eqn not in writes.values()]
     invars = [*back.invars, *values.values()]
     body = needed_body(back.replace(invars=invars, eqns=eqns), ends)
     used = touched(body)
@@ -62,6 +65,47 @@ def _after(p: ReplayParams, back: Jaxpr) -> After | None:
     if not kept or saved < max(copied, LEAST_SAVED):
         return None
     return After(body.replace(invars=[*back.invars, *kept.values()]), tuple(kept))
+
+
+def _given(
+    body: Jaxpr, p: ReplayParams, x: ir.Atom, given: ir.Var, names: dict[ir.Var, ir.Atom]
+) -> list[ir.Eqn]:
+    """Name a value that a step writes, and what it is made of by the choice of lanes, by the state after the step.
+
+    A lane that does not make the step keeps its state, and what is computed for it from that is written nowhere.
+    """
+    made, eqns = ir.makers(body), list[ir.Eqn]()
+    while True:
+        names[x] = given  # type: ignore[index]  # what is written is a variable
+        eqn = made.get(x)  # type: ignore[arg-type]  # the same
+        if eqn is not None and eqn.primitive is prims.transpose_p:
+            perm = eqn.params.perm
+            turned = ir.Var(eqn.invars[0].aval.strong())
+            order = prims.TransposeParams(tuple(map(perm.index, range(len(perm)))))
+            eqns.append(rules.new_eqn(prims.transpose_p, [given], order, [turned]))
+            x, given = eqn.invars[0], turned
+        elif eqn is not None and eqn.primitive is prims.select_p and _is_of_lanes(body, p, eqn):
+            x = eqn.invars[1]
+        else:
+            return eqns
+
+
+def _is_of_lanes(body: Jaxpr, p: ReplayParams, choice: ir.Eqn) -> bool:
+    """Whether it chooses for the lanes that make the step."""
+    made = ir.makers(body)
+
+    def source(x: ir.Atom) -> ir.Eqn | ir.Atom:
+        eqn = made.get(x) if isinstance(x, ir.Var) else None
+        if eqn is None:
+            return x
+        spreads = eqn.primitive in (prims.broadcast_in_dim_p, prims.transpose_p)
+        return source(eqn.invars[0]) if spreads else eqn
+
+    test = source(choice.invars[0])
+    if not isinstance(test, ir.Eqn) or test.primitive is not prims.less.prim:
+        return False
+    step, count = map(source, test.invars)
+    return step is body.invars[0] and count in body.invars[1 : 1 + p.lane_counts]
 
 
 def _write(body: Jaxpr, ref: ir.Var) -> ir.Eqn | None:

@@ -37,7 +37,7 @@ def loops(p: ReplayParams, wanted: Sequence[bool], steps: int | None = None) -> 
     avals = [COUNT, *[_held(a) for a in p.backward.in_avals[1:]]]
     cached = [a for a, c in zip(p.parts(avals[1:])[1], p.cached, strict=False) if c]
     avals += cache_avals(cached, p.slots)
-    key = ("loops", p.forward, p.num_consts, p.slots, p.cached, tuple(wanted), steps)
+    key = ("loops", p.forward, p.num_consts, p.lane_counts, p.slots, p.cached, tuple(wanted), steps)
     machine = _Machine(p, wanted, steps)
     return p.backward.remember(key, lambda: trace.stage_closed(machine.run, avals, p.forward.name))
 

@@ -37,8 +37,9 @@ class ReplayParams:
     them as that does: so it needs no copy of them. It is linear in the backward states. `slots` of the forward states
     are saved at a time, from which the others are computed again; if None, as many as a default amount of memory holds.
     `cached` marks forward states of which some are saved already: the cache is what the schedule has stored, `Online`
-    if none is given, and the slots of each. `by_default` says that nobody has chosen how many there are. `steps` is
-    the number of steps, if it is a constant: the cost depends on it.
+    if none is given, and the slots of each. The first `lane_counts` constants are numbers of steps of lanes: in a step
+    that a lane does not make, nothing is written that is computed for it. `by_default` says that nobody has chosen how
+    many slots there are. `steps` is the number of steps, if it is a constant: the cost depends on it.
     """
 
     forward: Jaxpr
@@ -46,6 +47,7 @@ class ReplayParams:
     num_consts: int
     slots: Slots | None = None
     cached: util.Mask = ()
+    lane_counts: int = 0
     by_default: bool = False
     steps: int | None = None
     record: Record = field(default=EMPTY, compare=False)

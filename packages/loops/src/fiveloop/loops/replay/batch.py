@@ -75,6 +75,7 @@ def _masked(p: ReplayParams) -> ReplayParams:
         forward=_masked_body(p.forward, p.num_consts),
         backward=_masked_body(p.backward, p.num_consts),
         num_consts=p.num_consts + 1,
+        lane_counts=p.lane_counts + 1,
     )
 
 

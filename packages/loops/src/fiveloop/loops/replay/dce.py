@@ -56,6 +56,7 @@ def needed(
         forward=_on(forward, kept),
         backward=_on(backward, kept),
         num_consts=sum(kept[: p.num_consts]),
+        lane_counts=sum(kept[: p.lane_counts]),
         # As many as before, though each is smaller.
         slots=p.settled_slots if any(p.cached) else p.slots,
         cached=tuple(c for k, c in zip(p.parts(kept)[1], p.cached, strict=False) if k),

@@ -23,6 +23,7 @@ def replay_jvp(primals: ad.Values, tangents: ad.Tangents, p: ReplayParams) -> ad
         forward=_with_dots(p, p.forward, nonzero),
         backward=_with_dots(p, p.backward, nonzero),
         num_consts=p.num_consts + len(made[0]),
+        lane_counts=0,
         record=p.record.pushed(),
     )
     results = trace.bind(replay_p, n, *operands, params=params)

@@ -47,6 +47,7 @@ def _known(eqn: ir.Eqn, unknown: util.Mask) -> ir.Eqn:
         forward=known_step(p.forward, unknown[: len(p.forward.invars) - 1]),
         backward=known_step(p.backward, unknown),
         num_consts=unknown[: p.num_consts].count(False),
+        lane_counts=0,
         record=p.record.moved(KNOWN),
     )
     operands = util.partition((False, *unknown), operands)[0]

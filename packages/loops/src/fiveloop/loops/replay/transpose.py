@@ -48,6 +48,7 @@ def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -
         forward=forward,
         backward=backward,
         num_consts=len(consts),
+        lane_counts=0,
         cached=cached,
         record=p.record.moved(BACKWARD),
     )
