@@ -1,5 +1,6 @@
 """What a benchmark is: a declarative list of cases, each with contenders, sizes and limits."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,12 +49,14 @@ class Action:
     """Python code that is timed as it stands, many times in a row: a call of a jitted function, an eager operation.
 
     `run` gives named arrays of its library; the last of them is waited for once a row of `times` calls. `memory` gives
-    the bytes that it stands for, where these are what is measured.
+    the bytes that it stands for, where these are what is measured. `clock` is what it is timed by: the processor's for
+    what takes microseconds in one thread, as other processes then hardly matter.
     """
 
     run: Callable[[], Mapping[str, Any]]
     times: int = 200
     memory: Callable[[], int] | None = None
+    clock: Callable[[], float] = time.perf_counter
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
@@ -42,3 +43,10 @@ def build_count(size: int) -> Action:
 
 def build_host_action(size: int) -> Action:
     return Action(lambda: {"y": np.arange(size)}, times=2, memory=lambda: 8 * size)
+
+
+def build_clocked(size: int) -> Action:
+    ticks = itertools.count()
+    return Action(
+        lambda: {"y": [np.arange(3), np.arange(size)]}, 5, clock=lambda: 10.0 * next(ticks)
+    )

@@ -31,7 +31,7 @@ from benchmarks.model import (
 )
 from benchmarks.pool import Pool, WorkerFailed
 from benchmarks.sides import fiveloop_side, numpy_side
-from benchmarks.sides.base import Staging, map_leaves, named
+from benchmarks.sides.base import Staging, last_leaf, map_leaves, named
 from benchmarks.worker import Built, Worker
 
 BUILDERS = "tests.bench_builders"
@@ -479,6 +479,17 @@ def test_results_that_are_numpy_arrays_need_no_waiting() -> None:
     worker = Worker(numpy_side.SIDE)
     assert worker.build(task_of("build_host_action")).temp_bytes == 32
     assert worker.results("t")["y"].tolist() == [0, 1, 2, 3]
+
+
+def test_an_action_is_timed_by_its_own_clock() -> None:
+    worker = Worker(numpy_side.SIDE)
+    assert worker.build(task_of("build_clocked")).run == 2.0
+    assert worker.sample("t", 5.0) == [2.0]
+
+
+def test_the_last_leaf_is_the_one_that_is_waited_for() -> None:
+    assert last_leaf({"a": 1, "b": [2, (3, {"c": 4})]}) == 4
+    assert last_leaf(5) == 5
 
 
 def test_a_side_that_is_not_installed_has_no_version() -> None:

@@ -1,5 +1,6 @@
 """Calls of jitted functions: the cases, and the arguments that both sides get."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +31,9 @@ def action(kind: str, size: int, jit: Callable[..., Any], on_device: Callable[..
     """A call of one kind, of functions jitted by whichever library runs it."""
     fun, args = arguments(kind, size, on_device)
     jitted = jit(fun)
-    return Action(lambda: jitted(*args), times=4 if size == 1000 else 100)
+    leaves = size if kind.endswith("arrays") else 1
+    times = max(1, min(100, 1000 // leaves))
+    return Action(lambda: jitted(*args), times, clock=time.process_time)
 
 
 def arguments(

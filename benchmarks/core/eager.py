@@ -1,5 +1,6 @@
 """Eager operations: the cases, as functions of a NumPy-like module, and the arrays that both sides get."""
 
+import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -124,7 +125,7 @@ def action(
     """One operation of a NumPy-like module; `tools` has what lies elsewhere in each library."""
     run, given = OPERATIONS[name], operands(size, on_device, tools.new_ref)
     times = 1 if name in TRACED else 20 if name in TRANSFORMS else 100
-    return Action(lambda: {"y": run(lib, given, tools)}, times=times)
+    return Action(lambda: {"y": run(lib, given, tools)}, times, clock=time.process_time)
 
 
 def program(name: str, size: int, lib: Any, tools: SimpleNamespace) -> Program:
