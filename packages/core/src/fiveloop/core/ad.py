@@ -30,7 +30,7 @@ class UndefinedPrimal:
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A linear operand of an accumulating type under transposition: what collects its cotangents."""
+    """A linear operand of an accumulating type under transposition, by the value that collects its cotangents."""
 
     value: Value
 

@@ -101,9 +101,10 @@ def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
 
 
 def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Value]:
-    """Bind a primitive that calls its jaxprs; of one, results that are at hand outside do not pass through it.
+    """Bind a primitive that calls its jaxprs; results known outside do not pass through the call of one jaxpr.
 
-    So a derivative keeps them once, and never as the result of a call. A call of which nothing is left is none.
+    Such results are operands, constants and repeated results: a derivative saves them once, and never as results of
+    the call. A call without other results and without effects is left out.
 
     >>> inner = make_jaxpr(lambda x: (x, x * 2.0))(1.0)
     >>> print(make_jaxpr(lambda x: bind_call(closed_call_p, [x], ClosedCallParams(inner)))(1.0))

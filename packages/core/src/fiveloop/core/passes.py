@@ -10,7 +10,7 @@ from fiveloop.core.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A step from jaxpr to jaxpr: it runs after those named in `after`, where `applies` says so."""
+    """A pass from jaxpr to jaxpr: it runs after the passes named in `after`, on the jaxprs to which it `applies`."""
 
     name: str
     after: tuple[str, ...]
@@ -22,9 +22,9 @@ _passes: list[Pass] = []
 
 
 def register_pass(new: Pass) -> None:
-    """Add a pass to the list, once; it comes after those that it names, also if they are added later.
+    """Register a pass; it runs after the passes that it names, also if they are registered later.
 
-    It runs on whole programs, before they are lowered. CoreError if there is one of its name already.
+    Passes run on whole programs, before lowering. CoreError if a pass of this name is registered already.
 
     >>> seen = []
     >>> def note(jaxpr, seen=seen):

@@ -105,8 +105,8 @@ class EqnSplit:
 class Cost:
     """An estimate of an equation: operations, in units of an addition, and bytes moved.
 
-    `again` says that it is light enough to be done again rather than have its results kept: it works element by
-    element, or only rearranges. What contracts, reduces, sorts, gathers or loops is not.
+    `again` says that the equation is cheap enough to be recomputed instead of keeping its results: it works element
+    by element, or only moves elements. Contractions, reductions, sorts, gathers and loops are not.
     """
 
     flops: int
@@ -118,12 +118,12 @@ class Cost:
 class Body:
     """A jaxpr among an equation's params: its role and how often it runs.
 
-    `plain` says that the equation does nothing but run its bodies, on a batch too. Then a body's last binders stand for
-    the last operands; a binder before these, such as a counter, is the same in all lanes, and an operand before these
-    chooses what runs. The results of a "loop" are its binders from `carry` on in the next step; a "condition" says
-    whether there is one. Final contents of operands that are Refs to the bodies alone are results after the others.
-    A body that is "recomputed" is kept apart from the one that was "checkpointed" with the same `origin`. Of the states
-    of a loop, `slots` are saved at a time, from which the others are computed again.
+    `plain` says that the equation only runs its bodies, also under batching. Then the last binders of a body stand
+    for the last operands. Binders before these, such as a counter, are the same in all lanes; operands before these
+    choose the body that runs. The results of a "loop" are its binders from `carry` on in the next step; a "condition"
+    decides whether there is a next step. If an operand is a Ref inside of the bodies alone, its final contents follow
+    the other results. A "recomputed" body is kept apart from the "checkpointed" body with the same `origin`. Of the
+    states of a loop, `slots` are saved at a time; the others are recomputed from these.
     """
 
     jaxpr: Jaxpr
@@ -339,7 +339,7 @@ def is_pure(prim: ir.Primitive[Any]) -> bool:
 
 @dataclass(frozen=True)
 class TypeRules:
-    """What the engines ask of a kind of type; `define_type` says it of one.
+    """The rules of one kind of type; `define_type` registers them.
 
     Of all: `zeros(aval)`, a value that is zero everywhere; `add(x, y)`, a sum; `getitem(x, index)` and
     `setitem(x, index, value)`, what indexing a value means; `buffer(x)`, what a concrete value passes to a program;
@@ -376,9 +376,9 @@ _TYPES: dict[type[ir.Aval], TypeRules] = {}
 
 
 def define_type(kind: type[ir.Aval], rules: TypeRules) -> None:
-    """Say how values of a kind of type behave, once; RuleError the second time.
+    """Register the rules of a kind of type; RuleError if it has rules already.
 
-    Core's arrays and the Refs of `fiveloop.state` are defined so. What a type is made of is written in `TypeRules`.
+    The types of core's arrays and of the Refs of `fiveloop.state` are registered so. `TypeRules` describes the rules.
 
     >>> class Switch(Aval):
     ...     shape, dtype, weak_type = (), np.dtype(bool), False

@@ -12,11 +12,11 @@ from fiveloop.state.refs import AbstractRef
 
 
 class HandledEffect(ir.Effect):
-    """An effect that a program has on one hidden Ref: what it writes there is for the effect to tell.
+    """An effect that one hidden Ref of the program implements; its subclass decides what the Ref holds.
 
     A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and, if it
-    `returns`, takes what the Ref holds when the program has run (`at_return`). What an equation with the effect does
-    with the Ref is said with `define_handler`.
+    `returns`, takes what the Ref holds when the program has run (`at_return`). `define_handler` registers what an
+    equation with the effect does with the Ref.
     """
 
     @classmethod
@@ -82,7 +82,7 @@ handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(
 
 
 def define_handler(prim: ir.Primitive[Any], rule: HandlerRule) -> None:
-    """Define, once, what a primitive with a handled effect does with the effect's Ref; it gives the results.
+    """Register what a primitive with a handled effect does with the effect's Ref; the rule returns the results.
 
     A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
     the Ref on to them, as `call_handler` does; without a rule, one whose bodies are all `plain` does so, too.

@@ -149,7 +149,7 @@ def as_result(x: Value) -> Value:
 
 
 def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any:
-    """`fun(*args)`; TypeError that says what it must take, `takes`, if it does not take so many.
+    """`fun(*args)`; a TypeError that says what it must take, `takes`, if it takes another number of arguments.
 
     >>> call_user("apply", "(x, y)", lambda x, y: x + y, 1, 2)
     3

@@ -488,7 +488,7 @@ _UNNAMED = "argument"
 
 
 def as_value(x: Any, what: str = _UNNAMED) -> Value:
-    """Anything that stands for an array, as a value; TypeError names `what` for anything else.
+    """An argument that stands for an array, as a value; TypeError that names `what` for any other argument.
 
     Values, tracers and Refs among them, come back as they are. A Python number is weakly typed: it takes the dtype of
     what it meets. So does NumPy's float64, which is one, but by itself it keeps its dtype. A list is no array.

@@ -96,7 +96,7 @@ _SHORT_KINDS = {"f": "f", "i": "i", "u": "u", "c": "c"}
 
 
 class Aval:
-    """What a type must answer: shape and dtype of what it holds, its tangent, its batched form, and how it prints.
+    """The base class of types: a shape and a dtype, the tangent type, the batched type, and the printed form.
 
     `accumulates` says that a linear value of this type is transposed through an accumulator that collects
     its cotangents in place, rather than through cotangent values.

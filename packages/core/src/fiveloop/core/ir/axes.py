@@ -43,9 +43,9 @@ _BATCH = _Batch()
 
 
 def batch_axis(size: int) -> NamedAxis:
-    """The axis of the batching that is under way, whatever its name: what a batch rule finds in its params.
+    """The named axis that stands for the current batch in the params of a batch rule, whatever its name.
 
-    So no rule need be told the name. It hands nested jaxprs to `batch_jaxpr`, which binds this axis.
+    A rule passes nested jaxprs to `batch_jaxpr`, which binds this axis.
 
     >>> str(batch_axis(4)), batch_axis(4) == batch_axis(4)
     ('batch=4', True)

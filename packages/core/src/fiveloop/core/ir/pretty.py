@@ -54,7 +54,7 @@ def format_eqn(eqn: Eqn, *, source: bool = False) -> str:
 
 
 class Names:
-    """The names of variables and constants in one print: a, b, ..., z, aa, ... in the order of first sight.
+    """The names of variables and constants in one print: a, b, ..., z, aa, ... in the order of printing.
 
     A variable that nothing uses is `_`; an array constant is `c0`, `c1`, ... by identity.
     """
@@ -119,10 +119,10 @@ _eqn_printers: dict[Primitive[Any], EqnPrinter] = {}
 
 
 def define_printer(prim: Primitive[Any], printer: EqnPrinter) -> None:
-    """Say how equations of a primitive print, where `outs = name[params] operands` reads badly.
+    """Register how equations of a primitive print, where `outs = name[params] operands` reads badly.
 
-    `printer(eqn, names)` gives the text, with `names` (see `Names`) for those of variables in this print. Jaxprs among
-    the params are printed below it.
+    `printer(eqn, names)` returns the text; `names` (see `Names`) has the names of the variables in this print. Jaxprs
+    among the params are printed below the text.
 
     >>> mark_p = Primitive("mark")
     >>> define_printer(mark_p, lambda eqn, names: f"mark {names.atom(eqn.invars[0])} !")

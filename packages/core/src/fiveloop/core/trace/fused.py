@@ -252,7 +252,7 @@ def fused(
     numbers: Numbers | None = None,
     otherwise: Callable[..., Any] | None = None,
 ) -> Callable[P, R]:
-    """The function, whose calls on arrays outside of traces run as one program; other calls go to `otherwise`.
+    """The function, with its calls on arrays outside of traces compiled as one program; others go to `otherwise`.
 
     Arrays are its operands, alone or in lists and tuples, and everything else is static. `numbers` says what Python
     numbers in place of arrays are: "operands", if all operands are promoted together, as those of a function of two

@@ -243,7 +243,7 @@ def run_batch(
 
 
 def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value:
-    """The value with its batch axis at `target`; one without is broadcast.
+    """The value with its batch axis at `target`; a value without one is broadcast.
 
     >>> (
     ...     move_batch(as_value(np.ones((2, 5))), 5, 1).shape,

@@ -343,7 +343,7 @@ def labels_of(jaxpr: ir.Jaxpr) -> Labels:
 
 @dataclass(frozen=True)
 class SavingPlan:
-    """Verdicts under a policy. Legality is the plan's: an effect that may not run again is never recomputed.
+    """The verdicts of a policy. The plan keeps them legal: an effect that may not run again is never recomputed.
 
     `cuts`: what is left to a minimum cut is decided by one; in straight-line code it is saved, since XLA merges
     a recomputation there with what it repeats. `body_work` is what the whole body does that the cut is made in,

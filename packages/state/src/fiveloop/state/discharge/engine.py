@@ -91,8 +91,8 @@ def discharge_jaxpr(
     """As `discharge_state`, giving only the final contents that `results` marks.
 
     `which` marks the Refs among the inputs that become values. `counter` is the position of the loop counter if the
-    jaxpr is the body of a loop; `once` says that it is no part of one and is about to be compiled, so that reads are to
-    be ordered before writes here, too. `unrolled` says that another step may follow in the same turn of the loop.
+    jaxpr is the body of a loop; `once` says that the jaxpr is not part of a loop and is compiled next, so that reads
+    are ordered before writes here, too. `unrolled` says that another step may follow in the same turn of the loop.
 
     >>> def copy(r, s):
     ...     s[...] = r[...]

@@ -98,7 +98,7 @@ discharge_rules: rules.RuleTable[DischargeRule] = rules.RuleTable(
 
 
 def define_discharge(prim: ir.Primitive[Any], rule: DischargeRule) -> None:
-    """Say how a primitive is discharged, once.
+    """Register the discharge rule of a primitive; RuleError if it has one already.
 
     `rule(ctx, operands, p)` finds a `Cell` in the place of each Ref, reads and changes it by the methods of `ctx` (see
     `DischargeContext`), and gives the results. A primitive without Refs needs no rule.

@@ -24,7 +24,7 @@ PREDICATE = ir.ShapedArray((), np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Which operands are Refs from outside, that must not change if the condition does not hold.
+    """Which operands are Refs from outside, which must not change if the condition is false.
 
     `own` are those that each lane has its own of: no derivative flows through what is read from them if the
     condition does not hold. A read of a Ref that lanes share is left alone, or it would be made once a lane.
@@ -75,10 +75,10 @@ always_rules: rules.RuleTable[bool] = rules.RuleTable(
 
 
 def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bool = False) -> None:
-    """Say how a primitive runs on condition, once; `always` if that matters even without Refs and effects.
+    """Register how a primitive runs on a condition; `always` if that matters even without Refs and effects.
 
-    If the condition does not hold, it changes no Ref that `guard.refs` marks among its operands, and none of its other
-    effects takes place; what it gives then does not matter. Here is an accumulation that adds zero then:
+    If the condition is false, the primitive changes no Ref that `guard.refs` marks among its operands, none of its
+    other effects takes place, and its results do not matter. This accumulation then adds zero:
 
     >>> grow_p, no = Primitive("grow"), Refusal("discharge it first")
     >>> types = lambda avals, p: ([], frozenset([AccumEffect(0)]))

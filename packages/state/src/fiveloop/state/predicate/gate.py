@@ -22,8 +22,9 @@ gate_p: ir.Primitive[ir.NoParams] = ir.Primitive("gate")
 def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
     """The same value, through which a derivative flows only if the condition is true.
 
-    What is computed from it in vain may be infinite; the zero cotangent that comes back is then not a number,
-    and is stopped here. Where the condition does not hold, the value is that of `other`, if given.
+    Where the condition is false, results that are computed from the value may be infinite; their zero cotangents then
+    become NaN on the way back, and the gate stops them. Where the condition does not hold, the value is that of
+    `other`, if given.
 
     >>> def inverse(x):
     ...     return select(x != 0, 1.0 / gate(x != 0, x), 0.0)
