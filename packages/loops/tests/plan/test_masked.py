@@ -119,7 +119,10 @@ def derivatives() -> Callable[[Any, Any], Any]:
 
 @pytest.mark.parametrize("count", [0, *COUNTS])
 def test_derivatives_are_those_of_the_steps_taken(count: int) -> None:
-    plain = [lambda x: by_hand(count, x)[0], *[lambda x: sum(by_hand(count, x)[1])] * (count > 0)]
+    plain: list[Callable[[Any], Any]] = [
+        lambda x: by_hand(count, x)[0],
+        *[lambda x: sum(by_hand(count, x)[1])] * (count > 0),
+    ]
     for f, found in zip(plain, derivatives()(np.float32(count), X), strict=False):
         want = [np.asarray(d(f)(X)) for d in DERIVATIVES]
         np.testing.assert_allclose(np.asarray(found), want, rtol=1e-3, atol=1e-6)
