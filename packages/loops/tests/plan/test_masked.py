@@ -113,7 +113,7 @@ def derivatives() -> Callable[[Any, Any], Any]:
     """All derivatives of the last value and of the sum of squares, in one compiled module."""
     last_of = lambda count: lambda x: bounded(count, x)[1]
     sum_of = lambda count: lambda x: steps(count, x)[1].sum()
-    forms = [last_of, sum_of]
+    forms: list[Callable[[Any], Callable[[Any], Any]]] = [last_of, sum_of]
     return jit(lambda count, x: [[d(f(count))(x) for d in DERIVATIVES] for f in forms])
 
 
