@@ -249,6 +249,14 @@ def is_resolved(eqn: ir.Eqn, known: Integers) -> bool:
     return found is not None and found.interval == given.interval
 
 
+def is_in_range(eqn: ir.Eqn, known: Integers) -> bool:
+    """Whether an equation resolves an index that is its own position, and on the axis; not all are clamped here."""
+    if not is_resolved(eqn, known):
+        return False
+    found = integer(eqn.invars[0], known)
+    return found is not None and found.high < eqn.params.size
+
+
 class Equal:
     """The integers noted so far, each of which stands for those that are computed in the same way."""
 

@@ -37,15 +37,14 @@ class Waiting:
     indexer: Indexer
     kind: str
     index: tuple[int, ...]
-    positions: tuple[int, ...]
+    starts: tuple[int, ...]
     value: int
 
     def write(self, args: ad.Values) -> discharge.Write:
         """The write on the inputs of a branch."""
-        index, positions = (tuple(args[k] for k in ks) for ks in (self.index, self.positions))
-        return discharge.Write(
-            discharge.Place(self.indexer, index, positions), args[self.value], self.kind
-        )
+        index, starts = (tuple(args[k] for k in ks) for ks in (self.index, self.starts))
+        place = discharge.Place(self.indexer, index, args[self.ref].shape, starts)
+        return discharge.Write(place, args[self.value], self.kind)
 
 
 def waiting_writes(
@@ -67,7 +66,7 @@ def waiting_writes(
             w.place.indexer,
             w.kind,
             tuple(map(part, w.place.index)),
-            tuple(map(part, w.place.positions)),
+            tuple(map(part, w.place.starts)),
             part(w.value),
         )
         for k, x in enumerate(operands)

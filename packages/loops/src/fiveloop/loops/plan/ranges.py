@@ -1,4 +1,4 @@
-"""An index that is in bounds by the range of the counter is not checked at run time.
+"""An index that is in bounds by the range of the counter is not checked at run time, any other is resolved once.
 
 In a loop of a few operations a step, the resolving is a good part of them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fiveloop.core import Jaxpr, ir, passes, prims
 from fiveloop.loops.analysis import accesses, integers
@@ -28,11 +29,18 @@ def _simplify(jaxpr: Jaxpr, given: Sequence[integers.Integer | None]) -> Jaxpr:
     known = integers.integers(jaxpr, given)
     same: dict[ir.Var, ir.Atom] = {}
     eqns: list[ir.Eqn] = []
+    resolved: dict[tuple[ir.Atom, Any], ir.Var] = {}
     for eqn in jaxpr.eqns:
         if integers.is_resolved(eqn, known):
             same[eqn.outvars[0]] = ir.renamed(eqn.invars[0], same)
-        else:
-            eqns.append(ir.rename(_within(eqn, known), same))
+            continue
+        new = ir.rename(_within(eqn, known), same)
+        if new.primitive is prims.resolve_index_p:
+            first = resolved.setdefault((new.invars[0], new.params), new.outvars[0])
+            if first is not new.outvars[0]:
+                same[new.outvars[0]] = first
+                continue
+        eqns.append(new)
     outvars = [ir.renamed(a, same) for a in jaxpr.outvars]
     return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
 
@@ -90,7 +98,7 @@ def indices_told(
         if eqn.primitive is not prims.resolve_index_p:
             continue
         for name in story.indexed_by(eqn):
-            if integers.is_resolved(eqn, known):
+            if integers.is_in_range(eqn, known):
                 good[name] = None
             else:
                 why = story.why(eqn)

@@ -18,6 +18,7 @@ from typing import Literal as OneOf
 import numpy as np
 
 from fiveloop.core import Value, ad, arrays, ir, prims, util
+from fiveloop.core.dataclass import replace
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.index import overlap as index_overlap
@@ -94,7 +95,7 @@ class Phases:
 
     def _taken(self, cell: Cell, place: Place) -> Value:
         self._note_read(cell, place)
-        return indexing.take(cell.contents, place.indexer, place.positions, resolved=True)
+        return indexing.take(cell.contents, place.indexer, place.starts, resolved=True)
 
     def forwarded(self, cell: Cell, place: Place) -> Value | None:
         """The element, corrected by each waiting write; None if some overlap cannot be told."""
@@ -221,7 +222,7 @@ class Phases:
             cell.contents = indexing.put(
                 cell.contents,
                 at.indexer,
-                at.positions,
+                at.starts,
                 write.value,
                 write.kind,
                 resolved=True,
@@ -281,17 +282,16 @@ class Phases:
         if not writes and not crossing:
             return []
         read = [self._is_read(w.place) for w in writes]
-        needed = [x for w, r in zip(writes, read, strict=True) if r for x in w.place.positions]
-        light = [x for w, r in zip(writes, read, strict=True) if not r for x in w.place.positions]
+        needed = [x for w, r in zip(writes, read, strict=True) if r for x in w.place.starts]
+        light = [x for w, r in zip(writes, read, strict=True) if not r for x in w.place.starts]
         groups = [[w.value for w in writes], needed, crossing, marks, light]
         passed = prims.order(index, *[x for group in groups for x in group], light=len(light))
         values, needed, after, marks, light = util.split_list(passed, [len(g) for g in groups[:-1]])
-        positions = {True: iter(needed), False: iter(light)}
+        starts = {True: iter(needed), False: iter(light)}
         for w, value, r in zip(writes, values, read, strict=True):
             self._twins[id(w.value)] = (w.value, value)
             w.value = value
-            at = tuple(next(positions[r]) for _ in w.place.positions)
-            w.place = Place(w.place.indexer, w.place.index, at)
+            w.place = replace(w.place, starts=tuple(next(starts[r]) for _ in w.place.starts))
         self._twins.update((id(x), (x, y)) for x, y in zip(crossing, after, strict=True))
         self._replace(crossing, after)
         return list(marks)
@@ -320,15 +320,16 @@ class Phases:
             self.flush()
 
     def place(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Place:
-        """The place of an index in a Ref, with the positions worked out once a phase.
+        """The place of an index in a Ref, worked out once a phase.
 
         An index that was read in a phase that has ended is taken as it came out of that: else it would be read again.
         """
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
         key = (shape, indexer, *map(id, index))
         if key not in self._places:
-            positions = tuple(indexing.resolve(shape, indexer, index))
-            self._places[key] = Place(indexer, tuple(index), positions)
+            clamp = not table.is_single(indexer)
+            starts = tuple(indexing.resolve(shape, indexer, index, clamp=clamp))
+            self._places[key] = Place(indexer, tuple(index), shape, starts)
         return self._places[key]
 
 
