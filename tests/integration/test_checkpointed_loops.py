@@ -191,6 +191,22 @@ def test_labels_in_loops_and_branches_are_told() -> None:
     assert found == {"argument `x`", "named 'product'"}
 
 
+def test_of_checkpoints_in_a_step_one_is_computed_again_after_the_other() -> None:
+    def temporary(parts: int) -> int:
+        def loss(ws: Any, x: Any) -> Any:
+            def step(h: Any, w: Any) -> tuple[Any, None]:
+                for k in range(parts):
+                    h = checkpoint(lambda h, w: fnp.tanh(fnp.tanh(h @ w) @ w.T))(h, w[k])
+                return h, None
+
+            return scan(step, x, ws)[0].sum()
+
+        ws, x = np.ones((2, parts, 32, 512), np.float32), np.ones((64, 32), np.float32)
+        return jit(grad(loss)).lower(ws, x).compile().memory_analysis().temp
+
+    assert temporary(8) < 3.5 * temporary(1), "the wide values of one part are there at a time"
+
+
 def test_steps_within_a_checkpoint_are_computed_again_one_at_a_time() -> None:
     def run(w: Any, start: Any) -> Any:
         return scan(lambda h, _: (fnp.tanh(fnp.sin(h @ w)), None), start, None, length=50)[0].sum()

@@ -69,6 +69,9 @@ LARGER = {
     ("unet", "dots_saveable"): 7 / 6,
     ("unet", "dots_with_no_batch_dims_saveable"): 7 / 6,
     ("diffusion", "nothing_saveable"): 7 / 6,
+    ("diffusion", "dots_saveable"): 15 / 14,
+    ("diffusion", "dots_with_no_batch_dims_saveable"): 15 / 14,
+    ("diffusion", "save_only_these_names"): 15 / 14,
 }
 """How many times the bytes of the policy, on blocks of two products, plans of stages of one product each need here."""
 

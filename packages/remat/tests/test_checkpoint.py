@@ -278,6 +278,20 @@ def test_the_recomputation_waits_for_the_cotangent_in_memory() -> None:
     assert temporary(checkpoint) < 0.6 * temporary(lambda f: f)
 
 
+def test_light_equations_alone_are_computed_again_when_compiled() -> None:
+    def temporary(wrap: Any) -> int:
+        def layers(ws: Any) -> Any:
+            h = np.ones((64, 64), np.float32)
+            for w in ws:
+                h = wrap(lambda h: h * ew.exp(sp.sin(h)))(h @ w)
+            return h.sum()
+
+        ws = [np.ones((64, 64), np.float32)] * 6
+        return jit(grad(layers)).lower(ws).compile().memory_analysis().temp
+
+    assert temporary(checkpoint) < 0.7 * temporary(lambda f: f)
+
+
 def test_equal_policies_are_equal() -> None:
     assert policies.save_only_these_names("a", "b") == policies.save_only_these_names("b", "a")
     assert policies.dots_saveable != policies.dots_with_no_batch_dims_saveable

@@ -17,7 +17,7 @@ from fiveloop.remat.budget.plan import planned
 from fiveloop.remat.makers import maker_of
 from fiveloop.remat.name import labels_first, tell_of_unknown
 from fiveloop.remat.policies import both_save, names_in, nothing_saveable, undecided
-from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+from fiveloop.remat.primitive import AGAIN, CheckpointParams, Origin, checkpoint_p
 from fiveloop.state import discharge
 from fiveloop.state.core_rules import call_discharge
 
@@ -118,11 +118,12 @@ def checkpoint_lower(
 ) -> list[extend.IRValue]:
     """The operations of the jaxpr, in place, and apart from those outside if they might be merged.
 
-    A recomputation is kept apart from the first computation, and from another recomputation. Where neither is in the
-    same loop body or function body, nothing could be merged with it, and no barrier is needed.
+    A recomputation is kept apart from the first computation, and from every other recomputation, as the compiler would
+    run them at once. Where none is in the same loop body or function body, no barrier is needed.
     """
-    apart = p.recomputes and p.prevent_cse and ctx.is_computed(p.origin) and operands
-    ctx.note_computed(p.origin)
+    again = p.recomputes and p.prevent_cse
+    apart = again and any(map(ctx.is_computed, (p.origin, AGAIN))) and operands
+    ctx.note_computed(AGAIN if again else p.origin)
     return list((ctx.inline_apart if apart else ctx.inline)(p.jaxpr, operands))
 
 

@@ -17,6 +17,10 @@ class Origin(extend.Label):
         return self.name
 
 
+AGAIN = Origin("computed again")
+"""That a checkpoint, whichever, has been computed again in a body: the next one is kept apart from it."""
+
+
 @dataclass(frozen=True)
 class CheckpointParams:
     """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.

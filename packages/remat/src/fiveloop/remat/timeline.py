@@ -1,7 +1,8 @@
 """The memory of a program over time: which buffers its equations fill, from when to when, and the peak.
 
-The simulation goes through a jaxpr breadth first, as XLA:CPU runs it and lays its buffers out. Calls are inlined and
-equal equations merged. Light equations that only light ones use are computed where they are used. An update and the
+The simulation goes through a jaxpr breadth first from its results' first needs, as XLA:CPU runs it and lays its buffers
+out. Calls are inlined and equal equations merged. Light equations that only light ones and small reductions use are
+computed where they are used; a library takes what only a large reduction uses into it. An update and the
 carry of a loop stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts.
 Arguments, results and constants do not count, nor does what fits where a result is written only later: what is left are
 the temporary bytes that `memory_analysis()` reports.
@@ -20,9 +21,13 @@ from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.core.primitives import ordering
+from fiveloop.remat.primitive import AGAIN
 
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
+
+LIBRARY = 4_096
+"""Elements from which on XLA leaves a sum or an extreme of floats to a library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +123,9 @@ class _Op:
 
     A `light` one may be fused into those that use its result; an `expensive` one only if one does. A `view` gives its
     operand again in another form. The results may be written `over` operands, in pairs, and are if `in_place`. One that
-    `absorbs` what it alone uses, element by element, has the rest of its operands in memory. `first` is the position of
-    the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
+    `absorbs` what it alone uses, element by element, has the rest of its operands in memory; into another one that
+    `reduces` light ones are fused. `first` is the position of the first of the results among those of the equation, and
+    `number` that of the equation in the jaxpr.
     """
 
     eqn: ir.Eqn
@@ -131,6 +137,7 @@ class _Op:
     unary: bool = False
     over: Sequence[tuple[int, int]] = ()
     absorbs: bool = False
+    reduces: bool = False
     inner: Timeline | None = None
     fused: bool = False
     in_place: bool = False
@@ -151,7 +158,7 @@ class _Uses:
         """Note a use."""
         self.count += copies
         self.absorbed &= op.absorbs
-        if op.light and not op.absorbs:
+        if (op.light or op.reduces) and not op.absorbs:
             self.fused = max(self.fused, until)
         else:
             self.memory = max(self.memory, until)
@@ -228,12 +235,11 @@ class _Layout:
         bodies = _bodies(eqn)
         if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
             (body,) = bodies
-            apart = body.role == "recomputed" and body.origin in self.computed
-            self.computed.add(body.origin)
-            if not recomputes_in_branches():
+            again = body.role == "recomputed"
+            apart = again and not self.computed.isdisjoint((body.origin, AGAIN))
+            self.computed.add(AGAIN if again else body.origin)
+            if not apart or not recomputes_in_branches():
                 return self.inline(body.jaxpr, self.barrier(eqn, ins) if apart else ins)
-            if not apart or _is_selected(body.jaxpr):
-                return self.inline(body.jaxpr, ins)
         if prim is prims.dot_general_p:
             ins = self.canonical(eqn, ins)
         outs = [self.value(v.aval) for v in eqn.outvars]
@@ -280,7 +286,8 @@ class _Layout:
             op.over = [(v, x) for x in op.ins if x >= 0 and self.sizes[x] == self.sizes[v]]
         rank = op.eqn.outvars[0].aval.ndim
         op.unary = sum(map(self.is_large, op.eqn.invars, op.ins, repeat(rank))) <= 1
-        op.absorbs = op.eqn.primitive.name.startswith("reduce_") and not op.light
+        op.reduces = eqn.primitive.name.startswith("reduce_") and not op.light
+        op.absorbs = op.reduces and _is_in_library(eqn)
 
     def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
         """Whether an operand is an array of a rank that is not made of a smaller one by repeating it."""
@@ -323,6 +330,7 @@ class _Layout:
 
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
+        self.bring_into_post_order()
         self.last_uses()
         self.run_breadth_first()
         last = self.last_uses()
@@ -348,6 +356,21 @@ class _Layout:
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
         eqns = tuple(op.eqn for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, tuple(op.number for op in self.ops))
+
+    def bring_into_post_order(self) -> None:
+        """Bring the equations into the order in which a compiler gets them: depth first from the results."""
+        ordered: dict[_Op, None] = {}
+        makers = [self.maker[v] for v in self.results if v in self.maker]
+        for root in [*makers, *self.ops]:
+            stack = [root]
+            while stack:
+                op = stack[-1]
+                waiting = [self.maker[x] for x in op.ins if x in self.maker]
+                waiting = [] if op in ordered else [o for o in waiting if o not in ordered]
+                if not waiting:
+                    ordered[stack.pop()] = None
+                stack += reversed(waiting)
+        self.ops = list(ordered)
 
     def run_breadth_first(self) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.
@@ -394,7 +417,7 @@ class _Layout:
             until, copies = place, 1
             for v in op.outs:
                 last[v] = max(place, uses[v].memory, uses[v].fused)
-            if op.light:
+            if op.light or op.eqn.primitive is prims.dot_general_p:
                 (v,) = op.outs[:1]
                 until = self.fused_until(op, place, uses[v], v in crossing)
                 if op.fused:
@@ -406,12 +429,15 @@ class _Layout:
         return last
 
     def fused_until(self, op: _Op, place: int, use: _Uses, crosses: bool) -> int:
-        """Fuse a light equation into those that use its result, as far as that is done; where it is computed last."""
+        """Fuse an equation into those that use its result, as far as that is done; where it is computed last.
+
+        A library takes a contraction into a reduction, too.
+        """
         again = not op.expensive and (op.unary or not crosses)
-        if use.memory < 0 and (use.count <= 1 or again):
+        if op.light and use.memory < 0 and (use.count <= 1 or again):
             op.fused = True
             return use.fused
-        if use.memory >= 0 and use.absorbed and use.count == 1 and op.over and not op.expensive:
+        if use.memory >= 0 and use.absorbed and use.count == 1 and (op.over or not op.light):
             op.fused = op.absorbs = True
             return use.memory
         # One that is made of one array is computed again where light equations use it, and kept for the others.
@@ -494,6 +520,9 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...]) -> Timeline:
 _HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p, prims.to_memory_p}
 
 
+_IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
+
+
 def _root(owner: dict[int, int], v: int) -> int:
     while v in owner:
         v = owner[v]
@@ -515,17 +544,19 @@ def _readers(x: object, after: dict[object, list[_Op]]) -> set[_Op]:
     return found
 
 
-def _is_selected(jaxpr: Jaxpr) -> bool:
-    """Whether the compiler computes a branch wherever it is, and selects: one of light equations alone."""
-    return all(transforms.equation_cost(eqn).again for eqn in jaxpr.eqns)
-
-
 def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     """Whether an equation is light, and whether it is expensive for its size."""
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
     light = cost.again and eqn.primitive is not prims.concatenate_p
     return light, cost.flops >= EXPENSIVE * max(size, 1)
+
+
+def _is_in_library(eqn: ir.Eqn) -> bool:
+    """Whether a reduction is left to a library, which takes in what it alone uses, but repeats nothing."""
+    (operand,) = eqn.invars
+    large = ir.size_of(operand.aval.shape) >= LIBRARY
+    return large and operand.aval.differentiable and eqn.primitive.name in _IN_LIBRARY
 
 
 def _bodies(eqn: ir.Eqn) -> list[rules.Body]:

@@ -240,15 +240,17 @@ class LowerContext:
 
         A barrier keeps them apart, or a branch where the compiler drops barriers before it merges. Another one has the
         results computed here rather than where they are used, so that what they are made of need not live until then.
+        In a branch a barrier keeps the compiler from computing light operations outside, and selecting the results.
         """
+        moving = [x for x in args if x.name not in self._fixed]
 
         def run() -> list[IRValue]:
+            within = dict(zip(moving, hlo.optimization_barrier(self.b, moving), strict=True))
             with self.region():
-                return self.inline(jaxpr, args)
+                return self.inline(jaxpr, [within.get(x, x) for x in args])
 
         if self._module.emission.branches:
             specs = [(a.shape, a.dtype) for a in jaxpr.out_avals]
-            moving = [x for x in args if x.name not in self._fixed]
             results = opaque_branch(self.b, moving, run, specs)
             if results is not None:
                 return results
