@@ -66,6 +66,7 @@ def products(jaxpr: Jaxpr) -> Any:
 
 
 LARGER = {
+    ("unet", "nothing_saveable"): 7 / 6,
     ("unet", "dots_saveable"): 7 / 6,
     ("unet", "dots_with_no_batch_dims_saveable"): 7 / 6,
     ("diffusion", "nothing_saveable"): 7 / 6,
