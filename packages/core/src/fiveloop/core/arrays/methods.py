@@ -212,13 +212,13 @@ class Methods:
         self, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str = "raise"
     ) -> Value:
         """The elements at indices along an axis, or of all, flattened; indices are as in `x[i]`."""
-        _no_out("take", out)
+        taken = _without_out("take", out)
         if mode != "raise":
             raise ValueError(
                 f"take: expected no mode but 'raise', got {mode!r}; clip or wrap the indices"
                 f"{errors.at_source(ir.user_source())}"
             )
-        return METHODS["take"](self, indices, axis)
+        return taken(self, indices, axis)
 
     def nonzero(self) -> tuple[Value, ...]:
         """The indices of the elements that are not zero, one array per axis; the elements must be known."""
@@ -240,13 +240,11 @@ class Methods:
         self, min: ArrayLike | None = None, max: ArrayLike | None = None, out: None = None
     ) -> Value:
         """Each element held between `min` and `max`; None is no bound."""
-        _no_out("clip", out)
-        return METHODS["clip"](self, min, max)
+        return _without_out("clip", out)(self, min, max)
 
     def round(self, decimals: int = 0, out: None = None) -> Value:
         """Each element rounded to `decimals` places, a half to the even digit."""
-        _no_out("round", out)
-        return METHODS["round"](self, decimals)
+        return _without_out("round", out)(self, decimals)
 
     def dot(self, other: ArrayLike) -> Value:
         """Products summed over the last axis and the last but one of `other`."""
@@ -260,22 +258,19 @@ class Methods:
         self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
     ) -> Value:
         """The sum over `axis`, or over all."""
-        _no_out("sum", out)
-        return METHODS["sum"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return _without_out("sum", out)(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def prod(
         self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
     ) -> Value:
         """The product over `axis`, or over all."""
-        _no_out("prod", out)
-        return METHODS["prod"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return _without_out("prod", out)(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def mean(
         self, axis: Any = None, dtype: Any = None, out: None = None, *, keepdims: bool = False
     ) -> Value:
         """The mean over `axis`, or over all."""
-        _no_out("mean", out)
-        return METHODS["mean"](self, axis=axis, dtype=dtype, keepdims=keepdims)
+        return _without_out("mean", out)(self, axis=axis, dtype=dtype, keepdims=keepdims)
 
     def var(
         self,
@@ -287,8 +282,7 @@ class Methods:
         keepdims: bool = False,
     ) -> Value:
         """The variance over `axis`, or over all: squares of distances from the mean over (count - `ddof`)."""
-        _no_out("var", out)
-        return METHODS["var"](self, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+        return _without_out("var", out)(self, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
 
     def std(
         self,
@@ -300,48 +294,39 @@ class Methods:
         keepdims: bool = False,
     ) -> Value:
         """The standard deviation over `axis`, or over all: the root of the variance."""
-        _no_out("std", out)
-        return METHODS["std"](self, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+        return _without_out("std", out)(self, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
 
     def max(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The greatest element over `axis`, or over all."""
-        _no_out("max", out)
-        return METHODS["max"](self, axis=axis, keepdims=keepdims)
+        return _without_out("max", out)(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The least element over `axis`, or over all."""
-        _no_out("min", out)
-        return METHODS["min"](self, axis=axis, keepdims=keepdims)
+        return _without_out("min", out)(self, axis=axis, keepdims=keepdims)
 
     def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """Whether all elements over `axis` are true; a number is if it is not zero."""
-        _no_out("all", out)
-        return METHODS["all"](self, axis=axis, keepdims=keepdims)
+        return _without_out("all", out)(self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
         """Whether any element over `axis` is true; a number is if it is not zero."""
-        _no_out("any", out)
-        return METHODS["any"](self, axis=axis, keepdims=keepdims)
+        return _without_out("any", out)(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The index of the first greatest element."""
-        _no_out("argmax", out)
-        return METHODS["argmax"](self, axis=axis, keepdims=keepdims)
+        return _without_out("argmax", out)(self, axis=axis, keepdims=keepdims)
 
     def argmin(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
         """The index of the first least element."""
-        _no_out("argmin", out)
-        return METHODS["argmin"](self, axis=axis, keepdims=keepdims)
+        return _without_out("argmin", out)(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Value:
         """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
-        _no_out("cumsum", out)
-        return METHODS["cumsum"](self, axis, dtype=dtype)
+        return _without_out("cumsum", out)(self, axis, dtype=dtype)
 
     def cumprod(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Value:
         """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
-        _no_out("cumprod", out)
-        return METHODS["cumprod"](self, axis, dtype=dtype)
+        return _without_out("cumprod", out)(self, axis, dtype=dtype)
 
     @property
     def at(self) -> Places:
@@ -355,9 +340,11 @@ def _one_sequence(args: tuple[Any, ...]) -> Sequence[Any]:
     return args[0] if len(args) == 1 and isinstance(args[0], Sequence) else args
 
 
-def _no_out(fun: str, out: object) -> None:
+def _without_out(fun: str, out: object) -> Callable[..., Value]:
+    """The function behind a method that takes no `out`, as NumPy's does."""
     if out is not None:
         raise TypeError(
             f"{fun}: expected no `out`, got one of type {type(out).__name__}; results are new arrays, to be copied "
             f"by the caller: `out[...] = x.{fun}()`{errors.at_source(ir.user_source())}"
         )
+    return METHODS[fun]

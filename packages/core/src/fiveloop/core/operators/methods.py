@@ -207,12 +207,7 @@ def contract(fun: str, x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[i
 
 
 def var(
-    x: ArrayLike,
-    axis: Any = None,
-    *,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
+    x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`)."""
     (value,) = prims.promote("var", x, inexact=True)
@@ -226,12 +221,7 @@ def var(
 
 
 def std(
-    x: ArrayLike,
-    axis: Any = None,
-    *,
-    dtype: Any = None,
-    ddof: float = 0,
-    keepdims: bool = False,
+    x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
 ) -> Value:
     """The standard deviation over axes, or over all: the root of the variance."""
     return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))

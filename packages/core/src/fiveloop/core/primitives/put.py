@@ -93,10 +93,7 @@ def _put_jvp(primals: ad.Values, tangents: ad.Tangents, p: take.PutParams) -> ad
 
 
 def _mul_tangent(
-    primals: ad.Values,
-    x_dot: ad.Tangent,
-    v_dot: ad.Tangent,
-    p: take.PutParams,
+    primals: ad.Values, x_dot: ad.Tangent, v_dot: ad.Tangent, p: take.PutParams
 ) -> Value:
     x, v, *positions = primals
     out = broadcast.instantiate(x_dot)
@@ -109,11 +106,7 @@ def _mul_tangent(
 
 
 def _extremum_tangent(
-    primals: ad.Values,
-    out: Value,
-    x_dot: ad.Tangent,
-    v_dot: ad.Tangent,
-    p: take.PutParams,
+    primals: ad.Values, out: Value, x_dot: ad.Tangent, v_dot: ad.Tangent, p: take.PutParams
 ) -> Value:
     """The tangent of whatever won: the old element if it equals the result, else the first such new one."""
     x, v, *positions = primals
@@ -184,11 +177,7 @@ def _put_transpose(cts: ad.Tangents, operands: ad.Operands, p: take.PutParams) -
 
 
 def _set_transpose(
-    ct: Value,
-    x: ad.Operand,
-    v: ad.Operand,
-    positions: ad.Values,
-    p: take.PutParams,
+    ct: Value, x: ad.Operand, v: ad.Operand, positions: ad.Values, p: take.PutParams
 ) -> tuple[Value | None, Value | None]:
     """What was overwritten gets nothing; of several that set one element only the last gets its share."""
     x_bar = v_bar = None
@@ -210,11 +199,7 @@ def _is_last(x: Value, v: Value, positions: ad.Values, p: take.PutParams) -> Val
 
 
 def _mul_transpose(
-    ct: Value,
-    x: ad.Operand,
-    v: ad.Operand,
-    positions: ad.Values,
-    p: take.PutParams,
+    ct: Value, x: ad.Operand, v: ad.Operand, positions: ad.Values, p: take.PutParams
 ) -> tuple[Value | None, Value | None]:
     if isinstance(v, Value):
         return _bind(ct, v, positions, p), None

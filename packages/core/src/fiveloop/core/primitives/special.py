@@ -408,8 +408,7 @@ threefry2x32_p: ir.Primitive[Any] = ir.Primitive("threefry2x32")
 
 
 def threefry2x32(
-    key: tuple[ArrayLike, ArrayLike],
-    counter: tuple[ArrayLike, ArrayLike],
+    key: tuple[ArrayLike, ArrayLike], counter: tuple[ArrayLike, ArrayLike]
 ) -> tuple[Value, Value]:
     """A counter of two uint32 words enciphered by a key of two words, element by element."""
     words = convert.promote("threefry2x32", *key, *counter)

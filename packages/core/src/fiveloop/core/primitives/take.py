@@ -52,13 +52,7 @@ put_p: ir.Primitive[PutParams] = ir.Primitive("put")
 resolve_index_p: ir.Primitive[ResolveParams] = ir.Primitive("resolve_index")
 
 
-def take(
-    x: Value,
-    indexer: Indexer,
-    positions: ad.Values = (),
-    *,
-    unique: bool = False,
-) -> Value:
+def take(x: Value, indexer: Indexer, positions: ad.Values = (), *, unique: bool = False) -> Value:
     """What an index selects from `x`; `unique` promises that no element is named twice."""
     shape = indexer.result_shape
     if ir.is_empty(shape) and ir.is_constant(ir.size_of(shape)) and not x.shape:
@@ -69,10 +63,7 @@ def take(
 
 
 def static_slice(
-    x: Value,
-    start: Sequence[ir.Dim],
-    limit: Sequence[ir.Dim],
-    strides: Sequence[int] | None = None,
+    x: Value, start: Sequence[ir.Dim], limit: Sequence[ir.Dim], strides: Sequence[int] | None = None
 ) -> Value:
     """The elements of `x` from `start` up to `limit` by `strides`, one of each per axis."""
     steps = tuple(strides) if strides is not None else (1,) * x.ndim
@@ -98,10 +89,7 @@ def along(shape: ir.Shape, positions: Value, axis: int) -> tuple[Indexer, list[V
 
 
 def resolve_index(
-    index: ArrayLike,
-    size: ir.Dim,
-    window: ir.Dim | None = 1,
-    dtype: np.dtype[Any] | None = None,
+    index: ArrayLike, size: ir.Dim, window: ir.Dim | None = 1, dtype: np.dtype[Any] | None = None
 ) -> Value:
     """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
 

@@ -68,11 +68,7 @@ def take_block(
 
 
 def put_block(
-    b: hlo.Builder,
-    x: hlo.IRValue,
-    v: hlo.IRValue,
-    indexer: Indexer,
-    positions: hlo.IRValues,
+    b: hlo.Builder, x: hlo.IRValue, v: hlo.IRValue, indexer: Indexer, positions: hlo.IRValues
 ) -> hlo.IRValue:
     """An array with a value written where a block index points."""
     block = _block(indexer, positions)
@@ -202,11 +198,7 @@ def _side_by_side(b: hlo.Builder, columns: hlo.IRValues, shape: ir.Shape) -> hlo
 
 
 def gather(
-    b: hlo.Builder,
-    x: hlo.IRValue,
-    indexer: Indexer,
-    positions: hlo.IRValues,
-    ascending: bool,
+    b: hlo.Builder, x: hlo.IRValue, indexer: Indexer, positions: hlo.IRValues, ascending: bool
 ) -> hlo.IRValue:
     """What an index with picks or lanes reads from an array."""
     if not all(indexer.result_shape):  # of no lanes, even an empty array

@@ -55,11 +55,7 @@ def write(ref: Value, x: Value, indexer: Indexer | None = None, index: ad.Values
 
 
 def combine(
-    ref: Value,
-    x: Value,
-    indexer: Indexer | None = None,
-    index: ad.Values = (),
-    monoid: str = "add",
+    ref: Value, x: Value, indexer: Indexer | None = None, index: ad.Values = (), monoid: str = "add"
 ) -> None:
     """Combine a value with what a Ref holds at an index, or with all of it."""
     at = _at(ref, indexer)
