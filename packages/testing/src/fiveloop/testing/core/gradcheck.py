@@ -21,10 +21,17 @@ HostArray = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
 
+Pushed = tuple[Sequence[Any], Sequence[Any]]
+"""Values, and their tangents."""
+
+
 def check_jvp(
     fun: Function, args: Sequence[Any], *, order: int = 1, rtol: float = 1e-6, seed: int = 0
-) -> None:
-    """The jvp of `fun` at `args` agrees with central differences, and with `order=2` so does the jvp of the jvp."""
+) -> Pushed:
+    """The jvp of `fun` at `args` agrees with central differences, and with `order=2` so does the jvp of the jvp.
+
+    Returns the values and the tangents, in directions that the seed chooses.
+    """
     rng = np.random.default_rng(seed)
     flat, leaves = _of_floats(fun, args)
     dots = [_direction(x, rng) for x in leaves]
@@ -34,21 +41,29 @@ def check_jvp(
     if order > 1:
         again = lambda *xs: jvp(flat, xs, tuple(dots))[1]
         check_jvp(again, leaves, order=order - 1, rtol=10 * rtol, seed=seed + 1)
+    return outs, outs_dot
 
 
 def check_vjp(
-    fun: Function, args: Sequence[Any], *, order: int = 1, rtol: float = 1e-6, seed: int = 0
+    fun: Function,
+    args: Sequence[Any],
+    *,
+    order: int = 1,
+    rtol: float = 1e-6,
+    seed: int = 0,
+    pushed: Pushed | None = None,
 ) -> None:
     """The vjp of `fun` at `args` is the transpose of its jvp: `<w, J v> == <J^T w, v>`.
 
     With `order=2` the same holds of the vjp as a function, whose jvp must also agree with central differences.
+    `pushed` is what `check_jvp` has returned for the same function, arguments and seed.
     """
     rng = np.random.default_rng(seed)
     flat, leaves = _of_floats(fun, args)
     dots = [_direction(x, rng) for x in leaves]
-    outs_dot = jvp(flat, tuple(leaves), tuple(dots))[1]
+    values, outs_dot = pushed or (flat(*leaves), jvp(flat, tuple(leaves), tuple(dots))[1])
     outs, pull = vjp(flat, *leaves)
-    _agree("vjp: value", outs, flat(*leaves), 1e-9)
+    _agree("vjp: value", outs, values, 1e-9)
     cts = [_direction(np.asarray(y), rng) for y in outs]
     forward, scale = _inner(cts, outs_dot)
     backward, _ = _inner(pull(cts), dots)
@@ -57,14 +72,15 @@ def check_vjp(
     )
     if order > 1:
         again = lambda *xs: list(vjp(flat, *xs)[1](cts))
-        check_jvp(again, leaves, rtol=10 * rtol, seed=seed + 1)
-        check_vjp(again, leaves, order=order - 1, rtol=10 * rtol, seed=seed + 1)
+        found = check_jvp(again, leaves, rtol=10 * rtol, seed=seed + 1)
+        more: Any = {"order": order - 1, "rtol": 10 * rtol, "seed": seed + 1}
+        check_vjp(again, leaves, **more, pushed=found)
 
 
 def check_grads(fun: Function, args: Sequence[Any], *, order: int = 2, rtol: float = 1e-6) -> None:
     """Both modes, and forward over forward, forward over reverse and reverse over reverse, to the given order."""
-    check_jvp(fun, args, order=order, rtol=rtol)
-    check_vjp(fun, args, order=order, rtol=rtol)
+    pushed = check_jvp(fun, args, order=order, rtol=rtol)
+    check_vjp(fun, args, order=order, rtol=rtol, pushed=pushed)
 
 
 def _of_floats(fun: Function, args: Sequence[Any]) -> tuple[Function, list[HostArray]]:
