@@ -20,7 +20,11 @@ from fiveloop.core import (
     grad,
     jit,
     make_jaxpr,
+    tree,
+    tree_flatten,
+    tree_leaves,
     tree_map,
+    tree_structure,
     vmap,
 )
 from fiveloop.core.errors import DonatedError
@@ -568,6 +572,23 @@ NO_ORDER = (
 )
 
 
-def test_keys_that_have_no_order_are_named() -> None:
-    text = misuse(lambda: tree_map(lambda x: x, [1, (2, {1: 1.0, "a": 2.0})]), TypeError)
-    assert text.startswith(f"a tree[1][1]: {NO_ORDER}")
+UNORDERED = [1, (2, {1: 1.0, "a": 2.0})]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tree_map(lambda x: x, UNORDERED),
+        lambda: tree.map(lambda x: x, UNORDERED),
+        lambda: tree_flatten(UNORDERED),
+        lambda: tree_leaves(UNORDERED),
+        lambda: tree_structure(UNORDERED),
+    ],
+)
+def test_keys_that_have_no_order_are_named(call: Callable[[], object]) -> None:
+    assert_misuse(call, TypeError, f"a tree[1][1]: {NO_ORDER}")
+
+
+def test_trees_that_do_not_fit_are_named() -> None:
+    given = "tree_map: tree 2 does not fit: expected list of length 2, got list of length 1"
+    assert_misuse(lambda: tree_map(lambda x, y: x, [1, 2], [1]), ValueError, given)
