@@ -29,7 +29,7 @@ PORTIONS: dict[str, tuple[str, ...]] = {
 
 # The layers of core, lowest first: a module imports its own layer and those before it.
 CORE_LAYERS: tuple[tuple[str, ...], ...] = (
-    ("util", "errors", "version", "dataclass", "pytree", "tree", "structure", "backend"),
+    ("util", "errors", "version", "dataclass", "pytree", "structure", "backend"),
     ("ir",),
     ("arrays", "ad", "rules", "passes"),
     ("lower",),
@@ -39,7 +39,7 @@ CORE_LAYERS: tuple[tuple[str, ...], ...] = (
     ("operators", "keys"),
     ("transforms",),
     ("closed_call", "custom_rule"),
-    ("api",),
+    ("api", "tree"),
     ("extend",),
     ("inspect",),
 )

@@ -9,11 +9,11 @@ Errors of these point to the user's line.
 from fiveloop.core import pytree
 from fiveloop.core.trace.boundary import boundary
 
-flatten = boundary(pytree.tree_flatten)
-flatten_with_path = boundary(pytree.tree_flatten_with_path)
-leaves = boundary(pytree.tree_leaves)
-map = boundary(pytree.tree_map)
-structure = boundary(pytree.tree_structure)
-unflatten = boundary(pytree.tree_unflatten)
+tree_flatten = flatten = boundary(pytree.tree_flatten)
+tree_flatten_with_path = flatten_with_path = boundary(pytree.tree_flatten_with_path)
+tree_leaves = leaves = boundary(pytree.tree_leaves)
+tree_map = map = boundary(pytree.tree_map)
+tree_structure = structure = boundary(pytree.tree_structure)
+tree_unflatten = unflatten = boundary(pytree.tree_unflatten)
 
 __all__ = ["flatten", "flatten_with_path", "leaves", "map", "structure", "unflatten"]
