@@ -5,8 +5,10 @@ operations are module functions `op(b, *operands)` that append a line and return
 Regions (loop bodies, branches) are written by callbacks and may use values of the outside.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
+from math import prod
 from typing import TypeAlias
 
 import ml_dtypes
@@ -111,11 +113,23 @@ class _Frame:
     indent: str = "    "
     # One table a region, innermost last: a constant of a region is not visible outside it.
     constants: list[dict[object, IRValue]] = field(default_factory=lambda: [{}])
+    loops: "list[_AroundLoop]" = field(default_factory=list)
 
     def fresh(self) -> str:
         name = f"%{self.next_name}"
         self.next_name += 1
         return name
+
+
+@dataclass(frozen=True, slots=True)
+class _AroundLoop:
+    """The region in which a loop stands that is being written; how many turns it takes, and its first name's number."""
+
+    lines: list[str]
+    indent: str
+    constants: list[dict[object, IRValue]]
+    turns: int
+    first: int
 
 
 class Builder:
@@ -241,6 +255,43 @@ class Builder:
         head = [f"{outer_indent}^bb0({params}):"] if args else []
         lines = ["{", *head, *inner, f"{outer_indent}  {end}", f"{outer_indent}}}"]
         return "\n".join(lines), results
+
+    @contextmanager
+    def in_loop(self, turns: int) -> Iterator[None]:
+        """Within it, the regions of a loop are written, which stands in the region that is written now."""
+        frame = self._frames[-1]
+        around = _AroundLoop(frame.lines, frame.indent, [*frame.constants], turns, frame.next_name)
+        frame.loops.append(around)
+        try:
+            yield
+        finally:
+            frame.loops.pop()
+
+    def before_loops(
+        self, x: IRValue, name: str, least: int, make: Callable[[], IRValue]
+    ) -> IRValue | None:
+        """What is made of `x` before all loops around which it was made; None if these take fewer turns than `least`.
+
+        It is made once under its name, and then used in any loop.
+        """
+        frame, number = self._frames[-1], x.name[1:].partition("#")[0]
+        made_at = int(number) if number.isdigit() else -1
+        loops = [around for around in frame.loops if made_at < around.first]
+        if not loops:
+            return None
+        outermost, key = loops[0], (name, x.name)
+        if key not in outermost.constants[-1] and prod(a.turns for a in loops) < least:
+            return None
+        here = frame.lines, frame.indent, frame.constants
+        frame.lines, frame.indent, frame.constants = (
+            outermost.lines,
+            outermost.indent,
+            outermost.constants,
+        )
+        try:
+            return self.remembered(key, make)
+        finally:
+            frame.lines, frame.indent, frame.constants = here
 
     @property
     def indent(self) -> str:
@@ -392,12 +443,14 @@ def while_(
     init: IRValues,
     cond: Callable[[list[IRValue]], IRValue],
     body: Callable[[list[IRValue]], list[IRValue]],
+    turns: int = 1,
 ) -> list[IRValue]:
-    """Run `body` on the carried values as long as `cond` of them holds."""
+    """Run `body` on the carried values as long as `cond` of them holds; it is expected to take so many turns."""
     specs: list[TypeSpec] = [(v.shape, v.dtype) for v in init]
-    args = b.region_args(specs)
-    cond_text, _ = b.region(lambda: [cond(args)])
-    body_text, outs = b.region(lambda: body(args))
+    with b.in_loop(turns):
+        args = b.region_args(specs)
+        cond_text, _ = b.region(lambda: [cond(args)])
+        body_text, outs = b.region(lambda: body(args))
     _require_types("while body", outs, specs)
     heads = ", ".join([f"{a.name} = {v.name}" for a, v in zip(args, init, strict=True)])
     text = f"stablehlo.while({heads}) : {types(init)}\n{b.indent}cond {cond_text} do {body_text}"

@@ -123,10 +123,40 @@ def _dot_aval(avals: ir.Avals, p: DotParams) -> list[ir.Aval]:
     return [ir.ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)]
 
 
+LANES, LEAST_TERMS, MOST_ELEMENTS, LEAST_TURNS = 16, 4, 8192, 64
+"""Of a matrix of float32 that a loop multiplies with vectors: what divides its rows, its terms at least, its elements
+at most; and the turns of the loop from which on it pays to transpose it before.
+
+If it has no more terms than rows, XLA on CPU takes .2 to .9 of the time then. Measured on two versions of jaxlib with
+40 matrices, of 8 x 4 to 1024 x 64, and loops of 4 to 128 turns.
+"""
+
+
 def _dot_lower(ctx: Any, xs: hlo.IRValues, p: DotParams) -> list[hlo.IRValue]:
-    x, y = xs
+    """A product; in a loop, that of a vector with a matrix from outside of it may take the matrix transposed."""
     out = ctx.avals_out[0].dtype
+    turned = _transposed_before_loops(ctx, xs, p)
+    if turned is not None:
+        return [hlo.dot_general(ctx.b, *turned, (), (), (0,), (0,), out, p.precision)]
+    x, y = xs
     return [hlo.dot_general(ctx.b, x, y, *p.batch, *p.contract, out, p.precision)]
+
+
+def _transposed_before_loops(
+    ctx: Any, xs: hlo.IRValues, p: DotParams
+) -> tuple[hlo.IRValue, hlo.IRValue] | None:
+    """The vector, and the matrix so that the sum is over its first axis, if the product is then faster."""
+    vector, matrix = sorted(xs, key=lambda x: len(x.shape))
+    if ctx.platform != "cpu" or (len(vector.shape), len(matrix.shape)) != (1, 2):
+        return None
+    rows, terms = matrix.shape
+    sums_last = p.contract[xs.index(matrix)] == (1,) and p.out_dtype is None
+    fits = rows % LANES == 0 and LEAST_TERMS <= terms <= rows and rows * terms <= MOST_ELEMENTS
+    if matrix.dtype != np.float32 or not (sums_last and fits):
+        return None
+    transposed = lambda: hlo.transpose(ctx.b, matrix, (1, 0))
+    turned = ctx.b.before_loops(matrix, "transposed", LEAST_TURNS, transposed)
+    return None if turned is None else (vector, turned)
 
 
 def _dot_jvp(primals: ad.Values, tangents: ad.Tangents, p: DotParams) -> ad.Duals:

@@ -131,6 +131,13 @@ class _Steps:
         state = self.run(state, self.number(self.p.nsteps - left), turn, bar, left)
         return self.run(state, stop, 1, None) if left else state
 
+    def _expected(self) -> int:
+        """How many steps are expected: what they all use may be made before them, and take room."""
+        if self.p.slots is not None:
+            return 1  # the user bounds the memory
+        may_end = self.p.end is not None or self.p.counted
+        return self.p.nsteps // 16 if may_end else self.p.nsteps
+
     def run(
         self,
         state: list[hlo.IRValue],
@@ -150,5 +157,5 @@ class _Steps:
 
         turn = lambda args: self.turn(args, count)
         if bar is None:
-            return list(hlo.while_(self.b, state, more, turn))
+            return list(hlo.while_(self.b, state, more, turn, self._expected()))
         return shown_loop(bar, self.count(), state, more, turn, left)
