@@ -1,9 +1,10 @@
 """The margin of budgets, measured: `python benchmarks/remat/margin.py [family ...]`.
 
 Programs that are not those of the remat bench, of many kinds and sizes, are planned; of each some plans are compiled,
-and their temporary bytes are printed beside those that the planner foresees, without its margin. The least margin for
-which a budget is kept to 1.05 of it follows at the end, with the distribution. Take it again when the simulation or the
-compiler changes, put the margin into `fiveloop.remat.budget.plan`, and run the remat bench, whose models are held out.
+and their temporary bytes are printed beside those that the planner gives them, with its margins. What share of these
+must be given for a budget to be kept to 1.05 of it follows at the end, with the distribution: the margins are too small
+if it is over 1.0, and may be multiplied by its largest if it is not. Take it again when the simulation or the compiler
+changes, put the margins into `fiveloop.remat.budget.plan`, and run the remat bench, whose models are held out.
 """
 
 from __future__ import annotations
@@ -214,21 +215,21 @@ def measured(loss: Loss, args: tuple[Any, ...], budget: int) -> int:
 
 
 def main(names: list[str]) -> None:
-    """Print the plans of each program, and the margin."""
-    ratios: list[float] = []
+    """Print the plans of each program, and the share of the margins that they need."""
+    shares: list[float] = []
     for family in names or FAMILIES:
         for name, loss, args in FAMILIES[family]():
             found = planner_of(loss, args).candidates
             places = np.linspace(0, len(found) - 1, min(PLANS, len(found))).round()
             row: list[str] = []
             for candidate in [found[int(k)] for k in places]:
-                foreseen = (candidate.bytes - plan.ROOM) / plan.SLACK
-                used = measured(loss, args, candidate.bytes)
-                ratios.append(max(used - 1.05 * plan.ROOM, 0) / foreseen / 1.05)
-                row.append(f"{used:,} / {foreseen:,.0f} = {used / foreseen:.3f}")
+                given = candidate.bytes
+                used = measured(loss, args, given)
+                shares.append(max(used / 1.05 - plan.ROOM, 0) / (given - plan.ROOM))
+                row.append(f"{used:,} / {given:,} = {used / given:.3f}")
             print(f"{name:36}", *[f"{r:36}" for r in row], flush=True)
-    cuts = np.quantile(ratios, [0, 0.1, 0.5, 0.9, 0.98, 1])
-    print(f"{len(ratios)} plans; margins they need:", " ".join(f"{c:.3f}" for c in cuts))
+    cuts = np.quantile(shares, [0, 0.1, 0.5, 0.9, 0.98, 1])
+    print(f"{len(shares)} plans; shares they need:", " ".join(f"{c:.3f}" for c in cuts))
 
 
 if __name__ == "__main__":
