@@ -331,3 +331,17 @@ def test_3996_a_policy_reaches_into_the_functions_of_custom_rules_in_loops() -> 
             grad(lambda x, fun=fun: checkpoint(fun, policy=NAMED)(x).sum())(X),
             grad(lambda x, fun=fun: fun(x).sum())(X),
         )
+
+
+# --- A budget and the memory that it leads to (pytorch #197838) -------------------------------------------------------
+
+
+def test_197838_a_larger_budget_leads_to_no_smaller_peak() -> None:
+    def loss(ws: Any, x: Any) -> Any:
+        x, _ = scan(lambda h, w: (fnp.tanh(fnp.sin(h @ w) @ w.T), None), x, ws)
+        return (x * x).sum()
+
+    args = np.ones((12, 16, 64), np.float32), np.ones((32, 16), np.float32)
+    compiled = [jit(grad(checkpoint(loss, budget=k / 4))).lower(*args).compile() for k in range(5)]
+    peaks = [program.memory_analysis().temp for program in compiled]
+    assert peaks == sorted(peaks) and peaks[0] < peaks[-1] / 2
