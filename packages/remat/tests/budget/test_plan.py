@@ -13,9 +13,9 @@ from fiveloop.core import Jaxpr, grad, jit, make_jaxpr
 from fiveloop.core.extend import ShapedArray, jaxprs_in, jvp_jaxpr, stage
 from fiveloop.core.ir.avals import SymbolicDim
 from fiveloop.core.primitives import special as sp
-from fiveloop.core.transforms import gradient_time
+from fiveloop.core.transforms import LIGHT, gradient_time, operations_of
 from fiveloop.loops import scan
-from fiveloop.remat import checkpoint, checkpoint_name, policies, timeline
+from fiveloop.remat import checkpoint, checkpoint_name, policies, residuals, timeline
 from fiveloop.remat.budget import options, plan, plans, search
 
 KEEP = policies.everything_saveable
@@ -132,6 +132,19 @@ def test_what_stages_need_is_put_together_as_the_whole_needs_it() -> None:
         assert 0.95 * simulated <= composed <= 1.5 * simulated
 
 
+def operations(found: plan.Planner, steps: Any) -> int:
+    passes = options.both_passes(found.segments.jaxpr(steps), found.unknown, KEEP)
+    return int(operations_of(passes.jaxpr, LIGHT))
+
+
+def test_operations_of_runs_are_counted_as_they_are_done() -> None:
+    found = chains()
+    least = operations(found, found.all.plan)
+    for steps in search.Search(found.chain).plans():
+        again = operations(found, steps) - least
+        assert 0.95 * again <= found.chain.again(steps) <= 1.25 * again
+
+
 def test_cuts_keep_to_the_rhythm_of_equal_blocks() -> None:
     program = planner(ws=[WS[0]] * 100).program
     stages = [program.stage(k, k + 1).jaxpr for k in range(len(program.cuts) - 1)]
@@ -171,14 +184,14 @@ def test_a_plan_made_for_one_program_uses_the_constants_of_the_next() -> None:
     np.testing.assert_allclose(loss(X), plain_of(X), rtol=1e-4, atol=1e-4)
 
 
-def deep(params: Any, x: Any) -> Any:
+def deep(params: Any, x: Any, block: Any = lambda layer: layer) -> Any:
     """A loop over layers of two parts, whose middles are large."""
 
     def layer(x: Any, p: Any) -> tuple[Any, None]:
         x = x + sp.tanh(sp.sin(x @ p[0]) @ p[0].T)
         return x + sp.tanh(sp.sin(x @ p[1]) @ p[1].T), None
 
-    return (scan(layer, x, params)[0] ** 2).sum()
+    return (scan(block(layer), x, params)[0] ** 2).sum()
 
 
 DEEP = tuple(DRAWN.standard_normal((6, 32, 256)).astype(np.float32) * 0.1 for _ in range(2))
@@ -209,6 +222,24 @@ def test_a_loop_in_parts_keeps_within_the_budget(fraction: float) -> None:
     assert compiled.memory_analysis().temp <= 1.05 * allowed
     for got, w in zip(compiled(DEEP, x), want, strict=True):
         np.testing.assert_allclose(got, w, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("policy", [policies.nothing_saveable, policies.dots_saveable])
+def test_a_loop_whose_body_is_under_a_policy_is_a_plan(policy: Any) -> None:
+    """The plan is what people write, to the byte and to the operation."""
+
+    def by_hand(params: Any) -> Any:
+        return deep(params, X[:, :32], lambda layer: checkpoint(layer, policy=policy))
+
+    theirs = residuals.halves_of("f", by_hand, DEEP)
+    found = of_loop()
+    want = [timeline.peak(theirs.both_passes()), theirs.flops_again]
+    both = [
+        options.both_passes(found.segments.jaxpr(c.plan), found.unknown, KEEP).jaxpr
+        for c in [*found.plans, found.all]
+    ]
+    sizes = [[timeline.peak(b), operations_of(b) - operations_of(both[-1])] for b in both]
+    assert want in sizes
 
 
 def test_what_is_larger_and_slower_is_no_plan() -> None:

@@ -220,12 +220,15 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
     known, linear, _, num_res = transforms.linearize_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.dce(whole, (True,) * len(whole.outvars))
-    again = sum(map(transforms.operations_of, (known, linear))) - transforms.operations_of(whole)
-    again = max(again, 0)
+
+    def again(light: float) -> int:
+        both = transforms.operations_of(known, light) + transforms.operations_of(linear, light)
+        return max(both - transforms.operations_of(whole, light), 0)
+
     made = {v for eqn in known.eqns for v in eqn.outvars}
     kept = [v.aval for v in known.outvars[len(known.outvars) - num_res :] if v in made]
-    time = transforms.gradient_time(whole, again, prims.bytes_of(kept))
-    return Halves(known, linear, num_res, names, again, time)
+    time = transforms.gradient_time(whole, again(transforms.LIGHT), prims.bytes_of(kept))
+    return Halves(known, linear, num_res, names, again(1), time)
 
 
 CLOSED_OVER = "closed-over value"

@@ -14,6 +14,7 @@ from .batch import (
     move_batch,
 )
 from .cost import (
+    LIGHT,
     OPERATION,
     equation_cost,
     equation_time,
@@ -21,6 +22,7 @@ from .cost import (
     jaxpr_cost,
     jaxpr_time,
     operations_of,
+    recomputation_time,
 )
 from .dce import dce, smaller
 from fiveloop.core.transforms.batch import batch_directions

@@ -20,6 +20,12 @@ matrices takes 0.01 (512 x 512) to 0.03 (64 x 64), of exp 0.03 to 0.09, of tanh 
 count the same, so that fewer of them are never taken for slower; `FUSED` is set by judgement.
 """
 
+LIGHT = 0.25
+"""How much of an operation counts one of a light equation that is computed again: it is fused into what uses it.
+
+So no product is computed again to spare light operations, which other policies compute again anyway; set by judgement.
+"""
+
 
 def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     """The cost of one equation, all that its bodies do included."""
@@ -69,28 +75,38 @@ def jaxpr_time(jaxpr: ir.Jaxpr) -> float:
     return jaxpr.remember("time", lambda: sum(map(equation_time, jaxpr.eqns)))
 
 
-def operations_of(jaxpr: ir.Jaxpr) -> ir.Dim:
-    """The operations of a jaxpr, without those that only move elements to and from Refs; remembered on it."""
+def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
+    """The operations of a jaxpr, without those that only move elements to and from Refs; remembered on it.
+
+    Each operation of a light equation counts as so much of one.
+    """
 
     def each(eqn: ir.Eqn) -> ir.Dim:
         bodies = rules.bodies_rules.find(eqn.primitive)
         found = [] if bodies is None else bodies(eqn.params)
         if not found:
-            return 0 if eqn.effects else equation_cost(eqn).flops
-        dearest = max((operations_of(b.jaxpr) for b in found if b.role == "branch"), default=0)
-        others = [b.trips * operations_of(b.jaxpr) for b in found if b.role != "branch"]
-        return dearest + sum(others)
+            cost = equation_cost(eqn)
+            if eqn.effects:
+                return 0
+            return int(cost.flops * light) if light < 1 and cost.again else cost.flops
+        inner = [(b, operations_of(b.jaxpr, light)) for b in found]
+        dearest = max((count for b, count in inner if b.role == "branch"), default=0)
+        return dearest + sum(b.trips * count for b, count in inner if b.role != "branch")
 
-    return jaxpr.remember("operations", lambda: sum(map(each, jaxpr.eqns)))
+    return jaxpr.remember(("operations", light), lambda: sum(map(each, jaxpr.eqns)))
 
 
 def gradient_time(tangents: ir.Jaxpr, again: int, kept: int) -> float:
     """The estimated nanoseconds of a gradient that does so many operations again, and keeps so many bytes.
 
-    `tangents` computes values and tangents; to go back costs as much as the tangents do. A byte that is kept between
-    the passes is written and read.
+    `tangents` computes values and tangents; to go back costs as much as the tangents do.
     """
-    return jaxpr_time(tangents) + OPERATION * again + 2 * BYTE * kept
+    return jaxpr_time(tangents) + recomputation_time(again, kept)
+
+
+def recomputation_time(again: int, kept: int) -> float:
+    """The estimated nanoseconds of operations that are done again, and of bytes that are written, kept and read."""
+    return OPERATION * again + 2 * BYTE * kept
 
 
 def _sum(costs: Sequence[rules.Cost], jaxpr: ir.Jaxpr) -> rules.Cost:

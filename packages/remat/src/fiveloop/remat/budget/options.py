@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, zip_longest
 from typing import ClassVar
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.transforms import Candidate
+from fiveloop.core.transforms import Candidate, policies
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.plans import Again, Option, Parts, Save
 from fiveloop.remat.budget.segments import body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, size_of, unknown_vars
+from fiveloop.remat.makers import bodies_of
 from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import (
     OtherNames,
     dots_saveable,
     dots_with_no_batch_dims_saveable,
     everything_saveable,
-    minimum_cut,
     nothing_saveable,
 )
 
-SLOTS = (2, 8, 32)
-"""How many states of a loop may be saved at a time."""
+SLOTS, FEWER = (2, 8, 32), 2
+"""How many states of a loop may be saved at a time, where it has at least so many times more steps."""
 
-STAGES, WAYS, ROOMS, FEW = 4, 16, 12, 4
-"""How many stages the body of a loop has at most, in how many ways it is planned, for how many sizes of what a step
-needs besides what is kept, and how many ways are tried for some of its stages together."""
+STAGES, SMALL, ROOMS, FEW = 4, 0.03, 16, 4
+"""How many stages the body of a loop has at most, which share of its operations each does at least, for how many sizes
+of what a step needs besides what is kept it is planned, and how many ways are tried for some of its stages together."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,31 @@ class Scheduled(transforms.Composable):
 
 def is_loop(eqn: ir.Eqn) -> bool:
     """Whether an equation runs a jaxpr several times."""
-    bodies = rules.bodies_rules.find(eqn.primitive)
-    return bodies is not None and any(b.role == "loop" for b in bodies(eqn.params))
+    return any(b.role == "loop" for b in bodies_of(eqn))
 
 
 WRITTEN: tuple[transforms.Policy, ...] = (
+    nothing_saveable,
     dots_saveable,
     dots_with_no_batch_dims_saveable,
     OtherNames(frozenset()),
 )
-"""What people write: a stage may save that, too."""
+"""What people write: a stage, or the whole body of a loop, may save that, too."""
+
+FREE = 1e-6
+"""The price of a byte at which only what costs no operations is computed again."""
 
 CUTS = 5
 """How many minimum cuts are tried, at prices between which the bytes and the operations change most."""
+
+
+def judged(jaxpr: Jaxpr, policy: transforms.Policy) -> Iterator[bool]:
+    """Whether a policy saves the results of each equation, at any depth."""
+    plan, labels = transforms.SavingPlan(policy), policies.labels_of(jaxpr)
+    for eqn in jaxpr.eqns:
+        yield plan.verdict(eqn, labels).saves
+        for inner in ir.jaxprs_in(eqn.params):
+            yield from judged(inner, policy)
 
 
 def holds_loop(jaxpr: Jaxpr) -> bool:
@@ -96,30 +108,43 @@ class Weighing:
             return [replace(first, again=0)]
         found = [first]
         if holds_loop(self.jaxpr):
-            found += map(self.option, [minimum_cut, *map(Scheduled, SLOTS)])
-            whole: tuple[transforms.Policy, ...] = (nothing_saveable, *WRITTEN)
-            found += [self.bodies_under(policy) for policy in whole]
+            found += [self.option(Scheduled(k)) for k in SLOTS if k * FEWER <= self.trips]
             found += self.planned_loops(most)
         else:
             found.append(self.option(nothing_saveable))
             found += self.cuts(found[0], found[1], min(CUTS, most - 2))
-            found += map(self.option, WRITTEN[: max(most - 2 - CUTS, 0)])
+            found += map(self.option, self.written[1 : max(most - 1 - CUTS, 1)])
         return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found[1:]])]
+
+    @property
+    def trips(self) -> int:
+        """The steps of the longest loop."""
+        bodies = [body for eqn in self.jaxpr.eqns for body in bodies_of(eqn)]
+        return max((body.trips for body in bodies if body.role == "loop"), default=0)
+
+    @property
+    def written(self) -> list[transforms.Policy]:
+        """What people write, where it does not save the same as what is written before it."""
+        found: dict[tuple[bool, ...], transforms.Policy] = {}
+        for policy in WRITTEN:
+            found.setdefault(tuple(judged(self.jaxpr, policy)), policy)
+        return [*found.values()]
 
     def option(
         self, policy: transforms.Policy | None, parts: tuple[Parts | None, ...] = ()
     ) -> Option:
         """What a policy makes of the stage, whose loops' bodies follow plans; all operations of both passes."""
         chosen = with_given(everything_saveable if policy is None else policy, self.given)
-        jaxpr = in_parts(self.jaxpr, self.unknown, parts, self.given)
-        passes = both_passes(jaxpr, self.unknown, chosen)
+        late = unknown_vars(self.jaxpr, self.unknown) if any(parts) else set[ir.Var]()
+        eqns = in_parts(self.jaxpr.eqns, late, parts, self.given)
+        passes = both_passes(self.jaxpr.replace(eqns=eqns), self.unknown, chosen)
         cut = passes.cut
-        outs = [v for v, u in zip(jaxpr.outvars, cut.out_unknown, strict=True) if not u]
+        outs = [v for v, u in zip(self.jaxpr.outvars, cut.out_unknown, strict=True) if not u]
         saved = [
             v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"
         ]
         kept = sum(map(size_of, saved))
-        flops = transforms.operations_of(passes.jaxpr)
+        flops = transforms.operations_of(passes.jaxpr, transforms.LIGHT)
         if policy is None:
             kept, forward, backward = _whole(passes)
         else:
@@ -133,8 +158,8 @@ class Weighing:
         The price of a byte is what would make the two cost the same: if an option is better at that price, it is one
         more corner of the hull, and there may be others on both of its sides.
         """
-        found: list[Option] = []
-        between = [(less, more)]
+        found = [self.option(Priced(FREE))]
+        between = [(min(found[0], less, key=lambda o: (o.again, o.kept)), more)]
         while between and len(found) < most:
             a, b = between.pop(0)
             if a.kept <= b.kept or a.again >= b.again:
@@ -154,66 +179,52 @@ class Weighing:
             for e in self.jaxpr.eqns
         ]
 
-    def bodies_under(self, policy: transforms.Policy) -> Option:
-        """The option that puts the whole body of each loop under a checkpoint with a policy."""
-        bodies = [body_of(*each) for each in self.equations()]
-        if not any(bodies):
-            return self.option(policy)
-        step = Save(0, 1, Option(policy, 0, 0, 0, 0))
-        parts = [Parts((0, len(b.computed.eqns)), (step,)) if b else None for b in bodies]
-        return self.option(minimum_cut, tuple(parts))
-
     def planned_loops(self, most: int) -> list[Option]:
         """Ways to go back through the stage with plans of its loops' bodies.
 
         One is split as it is; the others differ from it as their parts do.
         """
         loops = [ways_of(eqn, mask, self.given, most) for eqn, mask in self.equations()]
-        plans = [
-            [ways[min(k, len(ways) - 1)] if ways else NO_WAY for ways in loops]
-            for k in range(max(map(len, loops), default=0))
-        ]
-        found: list[Option] = []
-        first: list[Way] = []
-        for plan in sorted(plans, key=lambda plan: -sum(way.again for way in plan)):
-            if not first or any(way.runs for way in plan):
-                found.append(self.option(minimum_cut, tuple(way.parts for way in plan)))
-                first = first if any(way.runs for way in plan) else plan
-                base = found[-1]
-            else:
-                found.append(_differing(base, first, plan))
-        return found
+        if not any(loops):
+            return []
+        last = [ways[-1] if ways else NO_WAY for ways in loops]
+        base = self.option(None, tuple(way.parts for way in last))
+        plans = zip_longest(*[ways or [NO_WAY] for ways in loops])
+        each = [[way or end for way, end in zip(plan, last, strict=True)] for plan in plans]
+        return [_differing(base, last, plan) for plan in each]
 
 
 def _differing(base: Option, first: Sequence[Way], other: Sequence[Way]) -> Option:
     """The option that takes other ways through loops than one whose ways are `first`."""
+    kept = base.kept + sum(w.kept for w in other) - sum(w.kept for w in first)
+    backward = base.backward + max(w.need for w in other) - max(w.need for w in first)
     return replace(
         base,
-        kept=base.kept + sum(w.kept for w in other) - sum(w.kept for w in first),
-        backward=base.backward + max(w.need for w in other) - max(w.need for w in first),
+        kept=max(kept, 0),
+        backward=max(backward, 0),
         again=base.again + sum(w.again for w in other) - sum(w.again for w in first),
         parts=tuple(w.parts for w in other),
+        written=any(w.written for w in other),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way through the body of a loop: the bytes kept and the operations again of all steps, the bytes of one."""
+    """A way through the body of a loop: the bytes kept and the operations again of all steps, the bytes of one.
+
+    One that is `written` puts the whole body under what people write.
+    """
 
     parts: Parts | None
     kept: int
     again: int
     need: int
+    written: bool = False
 
     @property
     def bytes(self) -> int:
         """What is there at most."""
         return self.kept + self.need
-
-    @property
-    def runs(self) -> bool:
-        """Whether some of its stages are gone through again in a run."""
-        return self.parts is not None and any(isinstance(s, Again) for s in self.parts.plan)
 
 
 NO_WAY = Way(None, 0, 0, 0)
@@ -222,19 +233,19 @@ NO_WAY = Way(None, 0, 0, 0)
 def ways_of(
     eqn: ir.Eqn, unknown: util.Mask, given: transforms.Policy | None, most: int
 ) -> list[Way]:
-    """Ways through a loop's body that no other betters, that of the fewest bytes first; none if it is no loop.
+    """Ways through a loop's body: what people write, and those that no other betters; none if it is no loop.
 
     What a step keeps is there for all steps at once, what it needs besides for one.
     """
     body = body_of(eqn, unknown) if any(unknown) else None
     if body is None or not body.computed.eqns or not any(body.unknown):
         return []
-    program = Program(body.computed, body.unknown, STAGES)
+    program = Program(body.computed, body.unknown, STAGES, least=SMALL)
     trips = body.whole.trips
     steps = _steps(program, given, most)
     needs = {need for each in steps.values() for _, need, _, _ in each}
     rooms = np.quantile(sorted(needs), np.linspace(0, 1, ROOMS), method="nearest")
-    found: list[Way] = []
+    found, written = list[Way](), list[Way]()
     for room in map(int, rooms):
         at: list[list[Way]] = [[Way(Parts(program.cuts, ()), 0, 0, room)]]
         for last in range(1, program.size + 1):
@@ -253,9 +264,15 @@ def ways_of(
             ]
             at.append(_front(more))
         found += at[-1]
-    best = _front(found)
-    places = np.linspace(0, len(best) - 1, min(WAYS, len(best))).round()
-    return [best[int(k)] for k in places]
+    whole = Weighing(body.computed, body.unknown, given)
+    first, ends = whole.option(None), (0, len(body.computed.eqns))
+    beside = max(program.cotangents()[1])
+    for policy in whole.written:
+        o = whole.option(policy).beside(first)
+        parts = Parts(ends, (Save(0, 1, o),))
+        kept, again = trips * o.kept, trips * o.again
+        written.append(Way(parts, kept, again, o.kept + o.backward + beside, written=True))
+    return [*written, *_front(found)]
 
 
 def _steps(
@@ -286,7 +303,7 @@ def _steps(
                 plan = tuple(step for step, *_ in inner)
                 kept = sum(kept for _, _, kept, _ in inner)
                 need = kept + max(need - kept for _, need, kept, _ in inner)
-                again = known_flops(jaxpr, unknown) + sum(s[3] for s in inner)
+                again = known_flops(*program.weighed(first, last - 1)) + sum(s[3] for s in inner)
                 run = Again(first, last, plan)
                 found[first, last].append((run, need, int(crossing[first, last]), again))
     return found
@@ -304,7 +321,7 @@ def _front(found: Sequence[Way]) -> list[Way]:
 def _bettered_by_none(options: Sequence[Option]) -> list[Option]:
     kept: list[Option] = []
     for o in sorted(options, key=lambda o: (o.again, o.kept + o.backward, o.kept)):
-        if not any(k.kept <= o.kept and k.backward <= o.backward for k in kept):
+        if o.written or not any(k.kept <= o.kept and k.backward <= o.backward for k in kept):
             kept.append(o)
     return kept
 
@@ -359,7 +376,7 @@ def known_flops(jaxpr: Jaxpr, unknown: util.Mask) -> int:
     def found() -> int:
         late = unknown_vars(jaxpr, unknown)
         known = [e for e in jaxpr.eqns if late.isdisjoint(e.outvars)]
-        return sum(transforms.equation_cost(e).flops for e in known)
+        return transforms.operations_of(jaxpr.replace(eqns=known), transforms.LIGHT)
 
     return jaxpr.remember(("known flops", unknown), found)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
-from fiveloop.remat.budget.options import Weighing, both_passes, holds_loop, known_flops
+from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, holds_loop, known_flops
 from fiveloop.remat.budget.plans import Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, with_given
@@ -17,7 +18,7 @@ from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SURE = 0.7
+SURE = 0.8
 """What a plan needs at least of the bytes that its stages need, put together."""
 
 SLACK, STACKED, ROOM = 1.15, 1.0, 2_048
@@ -64,8 +65,26 @@ class Planner:
         self.chain = self._chain()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         self.all = self._candidate(everything)
-        self.plans = _envelope([*map(self._candidate, Search(self.chain).plans()), self.all])
+        found = [*map(self._candidate, Search(self.chain).plans()), self.all]
+        self.plans = [*_envelope(found), *map(self._candidate, self._written(everything))]
+        self.plans.sort(key=lambda c: (-c.time, c.bytes))
         self._bytes: dict[Plan, int] = {}
+
+    def _written(self, everything: Plan) -> list[Plan]:
+        """What people write: the bodies of loops, or all stages, under a policy, and all else as it is."""
+        found = [
+            (*everything[:k], Save(k, k + 1, option), *everything[k + 1 :])
+            for k, options in enumerate(self.chain.options)
+            for option in options
+            if option.written
+        ]
+        for policy in WRITTEN:
+            own = [
+                next((o for o in each if o.policy == policy), each[0])
+                for each in self.chain.options
+            ]
+            found.append(tuple(Save(k, k + 1, option) for k, option in enumerate(own)))
+        return found
 
     def _candidate(self, plan: Plan) -> Candidate:
         jaxpr = self.program.jaxpr
@@ -95,7 +114,12 @@ class Planner:
     @property
     def least(self) -> int:
         """The fewest bytes that a plan needs."""
-        return min(map(self.bytes_of, self.plans[:FIRST]))
+        return min(map(self.bytes_of, self.smallest))
+
+    @cached_property
+    def smallest(self) -> list[Candidate]:
+        """The plans of fewest bytes, as far as that is known without simulating all."""
+        return sorted(self.plans, key=lambda c: c.bytes)[:FIRST]
 
     @property
     def everything(self) -> int:
@@ -132,8 +156,8 @@ class Planner:
 
         Those are passed over for which what their stages need, put together, is far more.
         """
-        for place, c in reversed([*enumerate(self.plans)]):
-            if (c.bytes * SURE <= size or place < FIRST) and self.bytes_of(c) <= size:
+        for c in reversed(self.plans):
+            if (c.bytes * SURE <= size or c in self.smallest) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
 

@@ -15,7 +15,7 @@ class Option:
     `kept` are the bytes saved besides the stage's operands, its results that later stages use included, `forward` and
     `backward` the bytes needed at most on either way besides these, `again` the operations that are done twice.
     A stage without a policy stays as it is, and keeps what its backward pass uses. `parts` are those of the bodies of
-    the stage's loops, where these follow plans of their own.
+    the stage's loops, where these follow plans of their own; one that is `written` has them under what people write.
     """
 
     policy: transforms.Policy | None
@@ -24,6 +24,7 @@ class Option:
     backward: int
     again: int
     parts: tuple[Parts | None, ...] = ()
+    written: bool = False
 
     def beside(self, first: Option) -> Option:
         """The option, where `again` are all operations of both passes, beside one that computes nothing again."""

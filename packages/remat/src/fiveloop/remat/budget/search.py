@@ -12,8 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
+from fiveloop.core import transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import Again, Option, Plan, Save
+from fiveloop.remat.policies import nothing_saveable
 
 LEVELS = 512
 """In how many steps the bytes are counted while searching."""
@@ -91,12 +93,29 @@ class Chain:
             if isinstance(step, Save):
                 total += step.option.again
             else:
-                total += sum(self.forward_flops[step.first : step.last]) + self.again(step.plan)
+                total += sum(self.forward_flops[step.first : step.last - 1]) + self.again(step.plan)
+                end = step.plan[-1]
+                assert isinstance(end, Save), "unreachable: runs are one deep"
+                total += int(self.within_run(end.first, end.option, True))
         return total
+
+    def within_run(self, stage: int, option: Option, last: bool) -> float:
+        """The operations done again of a stage that a run adds, besides those of all stages before its last.
+
+        A run judges what is saved within it, too: its stages save all that they use, or nothing.
+        """
+        if option.policy is None:
+            return self.forward_flops[stage] if last else 0
+        return 0 if option.policy == nothing_saveable else np.inf
+
+
+def _time(option: Option) -> float:
+    """The estimated nanoseconds that an option adds."""
+    return transforms.recomputation_time(option.again, option.kept)
 
 
 class Search:
-    """The best plan for each run of stages and each number of bytes, up to what saving everything needs.
+    """The best plan for each run of stages and each number of bytes, up to what the fastest options need.
 
     `least[depth, s, t]` are the fewest operations done again of stages [s, t), by the bytes that there are, where runs
     within runs are at most so deep; `choices` give them: k >= 0 is option k of the first stage, -k a run of the first k
@@ -106,8 +125,8 @@ class Search:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.size = len(chain.options)
-        everything = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(chain.options))
-        self.unit = max(chain.peak(everything), 1) / (LEVELS - 8)
+        fastest = tuple(Save(k, k + 1, min(o, key=_time)) for k, o in enumerate(chain.options))
+        self.unit = max(chain.peak(fastest), 1) / (LEVELS - 2 * self.size)
         shape = (DEPTH + 1, self.size + 1, self.size + 1, LEVELS)
         self.least = np.full(shape, np.inf, np.float32)
         self.choices = np.zeros(shape, np.int16)
@@ -132,6 +151,8 @@ class Search:
         rest = np.broadcast_to(least[depth, first + 1, last], (len(options), LEVELS))
         found = self._with(rest, [o.kept for o in options])
         found += np.array([[o.again] for o in options], np.float32)
+        if not depth:
+            found += np.array([[chain.within_run(first, o, last == first + 1)] for o in options])
         needs = [chain.needs(first, o) for o in options]
         numbers = [*range(len(options))]
         middles = [*range(first + 2, last)] if depth else []
@@ -142,7 +163,7 @@ class Search:
             inner += self._with(
                 least[depth, middles, last], chain.crossing[first, middles].tolist()
             )
-            inner += np.cumsum(chain.forward_flops[first : last - 1], dtype=np.float32)[1:, None]
+            inner += np.cumsum(chain.forward_flops[first : last - 2], dtype=np.float32)[:, None]
             found = np.concatenate([found, inner])
             needs += chain.forward_needs[first, middles].tolist()
             numbers += [first - m for m in middles]

@@ -8,7 +8,7 @@ from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import Again, Parts, Plan, Save
 from fiveloop.remat.budget.stages import Program, Stage, unknown_vars
-from fiveloop.remat.policies import everything_saveable, first_of, nothing_saveable
+from fiveloop.remat.policies import first_of, nothing_saveable
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
 
@@ -35,25 +35,24 @@ class Segments:
         return self.program.jaxpr.replace(eqns=self._eqns(plan))
 
     def _eqns(self, plan: Plan) -> list[ir.Eqn]:
-        return [self._saving(s) if isinstance(s, Save) else self._again(s) for s in plan]
+        return [eqn for step in plan for eqn in self._step(step)]
 
-    def _saving(self, step: Save) -> ir.Eqn:
-        stage, option = self.program.stage(step.first, step.last), step.option
-        return self._segment(stage, option.policy or everything_saveable, option.parts)
+    def _step(self, step: Save | Again) -> Sequence[ir.Eqn]:
+        """The equations of a step; a stage without a policy stays as it is, but for the bodies of its loops."""
+        program = self.program
+        if isinstance(step, Again):
+            stage = program.part(self._eqns(step.plan), program.cuts[step.last])
+            return [self._segment(stage, nothing_saveable)]
+        if step.option.policy is None:
+            eqns = program.jaxpr.eqns[program.cuts[step.first] : program.cuts[step.last]]
+            return in_parts(eqns, program.unknown, step.option.parts, self.given, self.name)
+        return [self._segment(program.stage(step.first, step.last), step.option.policy)]
 
-    def _again(self, step: Again) -> ir.Eqn:
-        stage = self.program.part(self._eqns(step.plan), self.program.cuts[step.last])
-        return self._segment(stage, nothing_saveable)
-
-    def _segment(
-        self, stage: Stage, policy: transforms.Policy, parts: Sequence[Parts | None] = ()
-    ) -> ir.Eqn:
-        key = (stage.jaxpr, policy, parts)
+    def _segment(self, stage: Stage, policy: transforms.Policy) -> ir.Eqn:
+        key = (stage.jaxpr, policy)
         if key not in self._params:
-            unknown = tuple(v in self.program.unknown for v in stage.ins)
-            jaxpr = in_parts(stage.jaxpr, unknown, parts, self.given, self.name)
             chosen = with_given(policy, self.given)
-            self._params[key] = CheckpointParams(jaxpr, chosen, self.origin)
+            self._params[key] = CheckpointParams(stage.jaxpr, chosen, self.origin)
         return rules.new_eqn(checkpoint_p, stage.ins, self._params[key], stage.outs)
 
 
@@ -130,16 +129,15 @@ def _unknown_within(body: Jaxpr, unknown: util.Mask) -> set[ir.Var]:
 
 
 def in_parts(
-    jaxpr: Jaxpr,
-    unknown: util.Mask,
+    eqns: Sequence[ir.Eqn],
+    late: set[ir.Var],
     parts: Sequence[Parts | None],
     given: transforms.Policy | None,
     name: str = "",
-) -> Jaxpr:
-    """The jaxpr, of whose equations some are loops with bodies that follow plans: one for each equation, or none."""
+) -> Sequence[ir.Eqn]:
+    """Equations, of which some are loops with bodies that follow plans: one for each, or none; `late` is unknown."""
     if not any(parts):
-        return jaxpr
-    late = unknown_vars(jaxpr, unknown)
+        return eqns
 
     def each(eqn: ir.Eqn, plan: Parts | None) -> ir.Eqn:
         body = plan and body_of(eqn, tuple(isinstance(a, ir.Var) and a in late for a in eqn.invars))
@@ -149,4 +147,4 @@ def in_parts(
         old = body.whole.jaxpr
         return eqn.replace(params=ir.with_jaxprs(eqn.params, lambda j: new if j is old else j))
 
-    return jaxpr.replace(eqns=list(map(each, jaxpr.eqns, parts)))
+    return list(map(each, eqns, parts))

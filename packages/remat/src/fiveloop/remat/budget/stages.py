@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
-from itertools import pairwise
+from functools import cached_property, partial, reduce
+from itertools import accumulate, chain, pairwise, takewhile
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, extend, ir, prims, rules, util
+from fiveloop.core import Jaxpr, extend, ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.transforms import policies
 
@@ -17,6 +18,12 @@ MOST = 32
 
 WORTH = 1.4
 """How many times the bytes at a place must be alive on both sides of it for it to be a place to cut."""
+
+TINY = 0.1
+"""What share of the mean work between places lies at least between those that are chosen, if there are too many."""
+
+EDGES = 2
+"""How many places a class has at most that may be those of the first or the last of equal parts."""
 
 ALIKE = 0.98
 """Places to cut whose worth differs by less than this ratio are taken or left together."""
@@ -46,8 +53,10 @@ class Program:
         unknown_in: util.Mask,
         most: int = MOST,
         cuts: Sequence[int] = (),
+        least: float = 0.0,
     ) -> None:
         self.most = most
+        self.least = least
         self.jaxpr = _without_calls(jaxpr)
         self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
@@ -140,12 +149,44 @@ class Program:
     def _chosen(self) -> list[int]:
         """Where to cut: at the places that are worth most, fewer than `most` of them."""
         chosen: list[int] = []
-        for places in _places(self._alive(), len(self.jaxpr.eqns)):
-            more = sorted([*chosen, *places])
+        classes = _places(self._alive(), len(self.jaxpr.eqns))
+        for k, places in enumerate(classes):
+            more = self._apart(self.least * self._work[-1], chosen, places)
+            if len(more) >= self.most and len(chosen) <= self.most // 3:
+                # The ends of the first and of the last of equal parts are worth less than the others.
+                ends = takewhile(lambda c: len(c) <= EDGES, classes[k + 1 :])
+                return self._thinned(sorted(chain(more, *ends)))
             if len(more) >= self.most:
-                return chosen if len(chosen) > self.most // 3 else self._thinned(more)
+                return chosen if self._repeats(chosen) else self._large(classes) or chosen
             chosen = more
         return chosen
+
+    def _repeats(self, places: Sequence[int]) -> bool:
+        """Whether most of the parts between places are equal to others."""
+        kinds = {self._kind(a, b) for a, b in pairwise([0, *places, len(self.jaxpr.eqns)])}
+        return 2 * len(kinds) <= len(places)
+
+    def _large(self, classes: Sequence[Sequence[int]]) -> list[int]:
+        """The places of all classes that some work lies between, unless there are too many."""
+        mean = self._work[-1] / (1 + sum(map(len, classes)))
+        found = reduce(partial(self._apart, TINY * mean), classes, list[int]())
+        return found if len(found) < self.most else []
+
+    def _apart(self, least: float, chosen: Sequence[int], places: Sequence[int]) -> list[int]:
+        """The places that are chosen, and those of others that at least so much work lies between."""
+        found = [0, *chosen, len(self.jaxpr.eqns)]
+        for place in places:
+            here = bisect_right(found, place)
+            before, after = (self._work[found[k]] for k in (here - 1, here))
+            if min(self._work[place] - before, after - self._work[place]) >= least:
+                found.insert(here, place)
+        return found[1:-1]
+
+    @cached_property
+    def _work(self) -> list[int]:
+        """The operations that are done before each equation."""
+        costs = (transforms.equation_cost(eqn).flops for eqn in self.jaxpr.eqns)
+        return [0, *accumulate(costs)]
 
     def _thinned(self, places: Sequence[int]) -> list[int]:
         """Every so manieth place, so that the parts between them differ as little as may be."""
