@@ -144,18 +144,19 @@ def test_what_all_turns_use_may_be_written_before_the_loops() -> None:
         below = lambda c: hlo.compare(b, c[0], args[0], "LT")
 
         def inner(c: list[IRValue]) -> list[IRValue]:
-            for x, least in ((args[0], 13), (args[0], 12), (args[0], 13), (c[0], 1)):
+            for x, least in ((args[0], 13), (wide, 12), (args[0], 12), (args[0], 13), (c[0], 1)):
                 made = b.before_loops(x, "doubled", least, lambda: hlo.add(b, args[0], args[0]))
                 found.append(None if made is None else made.name)
             return c
 
+        wide = hlo.broadcast_in_dim(b, args[0], (2,), ())
         outer = lambda c: hlo.while_(b, c, below, inner, 4)
-        return hlo.while_(b, args, below, outer, 3)
+        return hlo.while_(b, args, below, outer, 3, room=4)
 
     b = Builder()
     b.function("main", [((), "f4")], public=True, body=lambda args: write(b, args))
-    first, made, again, inside = found
-    assert (first, inside) == (None, None)  # too few turns; made in the loop
+    first, large, made, again, inside = found
+    assert (first, large, inside) == (None, None, None)  # too few turns; no room; made in the loop
     assert made == again
     before, *_ = b.text().split("stablehlo.while")
     assert f"{made} = stablehlo.add" in before

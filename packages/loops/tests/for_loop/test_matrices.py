@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,13 @@ def until(w: Any, h: Any) -> Any:
     return while_loop(lambda h: (h * h).sum() < 1e6, lambda h: cell(w, h), h, max_steps=1024)
 
 
-def counted(w: Any, h: Any) -> Any:
-    return while_loop(lambda h: (h * h).sum() < 1e6, lambda h: cell(w, h), h)
+def counted(w: Any, h: Any, **options: Any) -> Any:
+    return while_loop(lambda h: (h * h).sum() < 1e6, lambda h: cell(w, h), h, **options)
+
+
+def gradient(fun: Callable[..., Any], slots: int) -> Callable[..., Any]:
+    """The gradient of a loop that saves so many states; it needs the loop's result."""
+    return grad(lambda w, h: (fun(w, h, checkpoints=slots) ** 2).sum(), argnums=(0, 1))
 
 
 def transposes(fun: Callable[..., Any], *args: Any) -> list[int]:
@@ -47,6 +53,26 @@ def transposes(fun: Callable[..., Any], *args: Any) -> list[int]:
 @pytest.mark.parametrize("fun", [recurrent, nested, until])
 def test_a_matrix_is_transposed_once_before_all_loops(fun: Callable[..., Any]) -> None:
     assert transposes(fun, W, H) == [0]
+
+
+@pytest.mark.parametrize("fun", [partial(recurrent, steps=128), counted])
+def test_matrices_are_transposed_where_what_is_saved_takes_half_as_much_again(
+    fun: Callable[..., Any],
+) -> None:
+    enough = W.nbytes * 3 // 2 // H.nbytes
+    assert transposes(gradient(fun, enough), W, H) == [0]
+    assert transposes(gradient(fun, 3 * enough // 4), W, H) == []
+    text = jit(gradient(fun, enough)).lower(W, H).as_text()
+    assert (
+        "contracting_dims = [1] x [0] : (tensor<64x16xf32>" not in text
+    )  # the steps run again use it too
+
+
+def test_what_a_loop_stacks_is_not_taken_for_a_state() -> None:
+    def stacking(w: Any, h: Any) -> Any:
+        return scan(lambda h, _: (cell(w, h), h), h, None, 64, checkpoints=3)
+
+    assert transposes(stacking, W, H) == []
 
 
 @pytest.mark.parametrize(
@@ -81,3 +107,11 @@ def test_values_and_gradients_are_those_of_the_steps_alone() -> None:
         want = grad(loss(steps), argnums=(0, 1))(W, H)
         for x, y in zip(found, want, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+
+
+def test_a_loop_that_saves_states_has_the_gradient_of_one_that_keeps_its_steps() -> None:
+    kept = lambda w, h: (recurrent(w, h, 128) ** 2).sum()
+    found = jit(gradient(partial(recurrent, steps=128), 96))(W, H)
+    want = jit(grad(kept, argnums=(0, 1)))(W, H)
+    for x, y in zip(found, want, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6)

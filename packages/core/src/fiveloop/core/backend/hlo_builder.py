@@ -8,7 +8,7 @@ Regions (loop bodies, branches) are written by callbacks and may use values of t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import TypeAlias
 
 import ml_dtypes
@@ -123,12 +123,16 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _AroundLoop:
-    """The region in which a loop stands that is being written; how many turns it takes, and its first name's number."""
+    """The region in which a loop stands that is being written, how many turns it takes, and its first name's number.
+
+    What is made before it, to be used in it, may take as many bytes as there is `room`.
+    """
 
     lines: list[str]
     indent: str
     constants: list[dict[object, IRValue]]
     turns: int
+    room: float
     first: int
 
 
@@ -257,10 +261,11 @@ class Builder:
         return "\n".join(lines), results
 
     @contextmanager
-    def in_loop(self, turns: int) -> Iterator[None]:
+    def in_loop(self, turns: int, room: float) -> Iterator[None]:
         """Within it, the regions of a loop are written, which stands in the region that is written now."""
         frame = self._frames[-1]
-        around = _AroundLoop(frame.lines, frame.indent, [*frame.constants], turns, frame.next_name)
+        tables = [*frame.constants]
+        around = _AroundLoop(frame.lines, frame.indent, tables, turns, room, frame.next_name)
         frame.loops.append(around)
         try:
             yield
@@ -270,9 +275,10 @@ class Builder:
     def before_loops(
         self, x: IRValue, name: str, least: int, make: Callable[[], IRValue]
     ) -> IRValue | None:
-        """What is made of `x` before all loops around which it was made; None if these take fewer turns than `least`.
+        """What is made of `x`, of its size, before all loops around which it was made.
 
-        It is made once under its name, and then used in any loop.
+        None if these take fewer turns than `least`, or leave no room for it. It is made once under its name, and then
+        used in any loop.
         """
         frame, number = self._frames[-1], x.name[1:].partition("#")[0]
         made_at = int(number) if number.isdigit() else -1
@@ -280,7 +286,9 @@ class Builder:
         if not loops:
             return None
         outermost, key = loops[0], (name, x.name)
-        if key not in outermost.constants[-1] and prod(a.turns for a in loops) < least:
+        size = prod(x.shape) * x.dtype.itemsize
+        pays = prod(a.turns for a in loops) >= least and size <= min(a.room for a in loops)
+        if key not in outermost.constants[-1] and not pays:
             return None
         here = frame.lines, frame.indent, frame.constants
         frame.lines, frame.indent, frame.constants = (
@@ -444,10 +452,15 @@ def while_(
     cond: Callable[[list[IRValue]], IRValue],
     body: Callable[[list[IRValue]], list[IRValue]],
     turns: int = 1,
+    room: float = inf,
 ) -> list[IRValue]:
-    """Run `body` on the carried values as long as `cond` of them holds; it is expected to take so many turns."""
+    """Run `body` on the carried values as long as `cond` of them holds.
+
+    It is expected to take so many turns; what all of them use may be made before them, if it takes no more bytes than
+    there is `room`.
+    """
     specs: list[TypeSpec] = [(v.shape, v.dtype) for v in init]
-    with b.in_loop(turns):
+    with b.in_loop(turns, room):
         args = b.region_args(specs)
         cond_text, _ = b.region(lambda: [cond(args)])
         body_text, outs = b.region(lambda: body(args))

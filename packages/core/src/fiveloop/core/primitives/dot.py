@@ -154,9 +154,16 @@ def _transposed_before_loops(
     fits = rows % LANES == 0 and LEAST_TERMS <= terms <= rows and rows * terms <= MOST_ELEMENTS
     if matrix.dtype != np.float32 or not (sums_last and fits):
         return None
-    transposed = lambda: hlo.transpose(ctx.b, matrix, (1, 0))
-    turned = ctx.b.before_loops(matrix, "transposed", LEAST_TURNS, transposed)
+    make = lambda: _turned(ctx.b, matrix)
+    turned = ctx.b.before_loops(matrix, "transposed", LEAST_TURNS, make)
     return None if turned is None else (vector, turned)
+
+
+def _turned(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
+    """A matrix transposed; jaxlib 0.12 would make it twice, by columns and then by rows, if it were never flat."""
+    rows, terms = x.shape
+    flat = hlo.reshape(b, hlo.transpose(b, x, (1, 0)), (rows * terms,))
+    return hlo.reshape(b, hlo.optimization_barrier(b, [flat])[0], (terms, rows))
 
 
 def _dot_jvp(primals: ad.Values, tangents: ad.Tangents, p: DotParams) -> ad.Duals:

@@ -10,6 +10,7 @@ from fiveloop.core import prims
 from fiveloop.core.backend import hlo
 from fiveloop.loops.analysis.ahead import fetched_ahead
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
+from fiveloop.loops.primitives.slots import room_beside
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
 
 
@@ -132,11 +133,15 @@ class _Steps:
         return self.run(state, stop, 1, None) if left else state
 
     def _expected(self) -> int:
-        """How many steps are expected: what they all use may be made before them, and take room."""
-        if self.p.slots is not None:
-            return 1  # the user bounds the memory
+        """How many steps are expected: what they all use may be made before them."""
         may_end = self.p.end is not None or self.p.counted
         return self.p.nsteps // 16 if may_end else self.p.nsteps
+
+    def _room(self) -> float:
+        """How many bytes that may take: few if the user bounds the memory. What is stacked is no state."""
+        carried = self.p.body.in_avals[1 + self.p.num_consts :]
+        states = [a for a in carried if a.shape[:1] != (self.p.nsteps,)]
+        return room_beside(self.p.slots, states)
 
     def run(
         self,
@@ -157,5 +162,6 @@ class _Steps:
 
         turn = lambda args: self.turn(args, count)
         if bar is None:
-            return list(hlo.while_(self.b, state, more, turn, self._expected()))
+            turns, room = self._expected(), self._room()
+            return list(hlo.while_(self.b, state, more, turn, turns, room))
         return shown_loop(bar, self.count(), state, more, turn, left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fiveloop.core.backend import hlo
+from fiveloop.loops.primitives.slots import num_slots, room_beside
 from fiveloop.loops.primitives.while_loop import WhileParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
 
@@ -24,7 +25,11 @@ def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IR
 
     bar = bar_calls(ctx, p.body)
     if bar is None:
-        return hlo.while_(ctx.b, carry, holds, step)
+        state = p.body.in_avals[p.num_consts :]
+        turns = (
+            1 if p.slots is None else num_slots(p.slots, state)
+        )  # who saves so many expects more
+        return hlo.while_(ctx.b, carry, holds, step, turns, room_beside(p.slots, state))
 
     def counted(args: hlo.IRValues) -> list[hlo.IRValue]:
         count, *carried = args
