@@ -6,7 +6,7 @@ Errors of these point to the user's line.
 {'a': 2, 'b': (3, 4)}
 """
 
-from fiveloop.core import pytree
+from fiveloop.core import pytree, util
 from fiveloop.core.trace.boundary import boundary
 
 tree_flatten = flatten = boundary(pytree.tree_flatten)
@@ -17,3 +17,4 @@ tree_structure = structure = boundary(pytree.tree_structure)
 tree_unflatten = unflatten = boundary(pytree.tree_unflatten)
 
 __all__ = ["flatten", "flatten_with_path", "leaves", "map", "structure", "unflatten"]
+util.show_public_names(globals())
