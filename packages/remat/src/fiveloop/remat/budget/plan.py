@@ -10,7 +10,7 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
-from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, holds_loop, known_flops
+from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
 from fiveloop.remat.budget.plans import Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, with_given
@@ -131,11 +131,8 @@ class Planner:
         policy = with_given(everything_saveable, self.given)
         passes = both_passes(self.segments.jaxpr(plan), self.unknown, policy)
         peak = timeline.peak(passes.jaxpr)
-        stacked = sum(
-            s.option.kept
-            for s in plan
-            if isinstance(s, Save) and holds_loop(self.program.stage(s.first, s.last).jaxpr)
-        )
+        made_by_loops = {v for e in passes.cut.known.eqns if is_loop(e) for v in e.outvars}
+        stacked = sum(map(size_of, made_by_loops.intersection(passes.cut.residuals)))
         return int(peak * SLACK - min(stacked, peak) * (SLACK - STACKED))
 
     def _chain(self) -> Chain:
