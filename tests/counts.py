@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import comb
 from typing import Any
 
 import numpy as np
 
 import fiveloop.numpy as fnp
-from fiveloop.core import ShapeDtype, grad, jit, value_and_grad
+from fiveloop.core import grad, jit, value_and_grad
 from fiveloop.loops import fori_loop, while_loop
 from fiveloop.loops.schedules import Binomial, Online
 from fiveloop.loops.schedules.simulation import advanced, evaluations
-from fiveloop.state import pure_callback
+from fiveloop.testing.loops.counted_steps import CountedSteps
 
 LARGE = (
     *((100, 2), (100, 3), (100, 5), (100, 8), (128, 4), (128, 16), (200, 7), (256, 3), (256, 9)),
@@ -42,36 +42,13 @@ def fewest(length: int, slots: int) -> int:
     return repeats * length - comb(slots + repeats, slots + 1)
 
 
-class Steps:
-    """Counts the steps of compiled loops."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def step(self, val: Any) -> Any:
-        """One step, whose slope depends on the number that the call gives."""
-        k, x = val
-        k = pure_callback(self._count, ShapeDtype((), "int32"), k)
-        return k, fnp.sin(x + 0.1 * k)
-
-    def _count(self, k: Any) -> Any:
-        self.calls += 1
-        return np.int32(k + 1)
-
-    def of(self, run: Callable[..., Any], length: int) -> int:
-        """How many steps a run makes."""
-        self.calls = 0
-        np.asarray(run(X, np.int32(length)))
-        return self.calls
-
-
 Case = tuple[str, int, int, int, int]
 """The mode, the length, the slots, the steps that ran, and the steps that should have."""
 
 
 def known() -> Iterator[Case]:
     """All lengths up to 64 with up to 16 slots, and some longer loops."""
-    steps = Steps()
+    steps = CountedSteps()
     for slots in sorted({*range(1, 17), *(slots for _, slots in LARGE)}):
 
         def last(x: Any, length: Any, slots: int = slots) -> Any:
@@ -82,14 +59,14 @@ def known() -> Iterator[Case]:
         shorter = range(65) if slots <= 16 else ()
         for length in (*shorter, *(n for n, given in LARGE if given == slots)):
             best = fewest(length, slots) + length
-            yield "grad", length, slots, steps.of(slope, length), best
+            yield "grad", length, slots, steps.of(slope, X, np.int32(length)), best
             if length <= 64:
-                yield "value_and_grad", length, slots, steps.of(both, length), best
+                yield "value_and_grad", length, slots, steps.of(both, X, np.int32(length)), best
 
 
 def unknown() -> Iterator[Case]:
     """All lengths up to 64, and some longer ones."""
-    steps = Steps()
+    steps = CountedSteps()
     for slots in (*range(1, 11), 12, 16, 32):
 
         def last(x: Any, length: Any, slots: int = slots) -> Any:
@@ -101,7 +78,7 @@ def unknown() -> Iterator[Case]:
         schedule = Online(slots) if slots > 1 else Binomial(slots)
         for length in (*range(65), 89, 144, 233, 377, 1000):
             total = int(evaluations(schedule, length).total)
-            yield "unknown", length, slots, steps.of(run, length), total
+            yield "unknown", length, slots, steps.of(run, X, np.int32(length)), total
 
 
 def compared(cases: Iterator[Case]) -> bool:

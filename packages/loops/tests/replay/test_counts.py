@@ -9,41 +9,17 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import ShapeDtype, jit, value_and_grad
+from fiveloop.core import jit, value_and_grad
 from fiveloop.loops import scan, while_loop
 from fiveloop.loops.schedules.binomial import Binomial
 from fiveloop.loops.schedules.online import Online
 from fiveloop.loops.schedules.simulation import evaluations
-from fiveloop.state import pure_callback
+from fiveloop.testing.loops.counted_steps import CountedSteps
 
 LARGE = ((128, 3), (500, 32), (1000, 16))
 
 
-class Counter:
-    """Counts its calls, and gives back its argument plus one."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def step(self, val: Any) -> Any:
-        """One step, whose slope depends on the number that the callback gives."""
-        k, x = val
-        k = pure_callback(self.count, ShapeDtype((), "int32"), k)
-        return k, fnp.sin(x + 0.1 * k)
-
-    def count(self, k: Any) -> Any:
-        self.calls += 1
-        return np.int32(k + 1)
-
-    def calls_of(self, run: Callable[..., Any], *args: Any) -> int:
-        """How many calls a run makes."""
-        self.calls = 0
-        value, slope = run(*args)
-        assert np.isfinite(float(value) + float(slope))
-        return self.calls
-
-
-def unknown(counter: Counter, **bound: Any) -> Callable[..., Any]:
+def unknown(counter: CountedSteps, **bound: Any) -> Callable[..., Any]:
     """Value and gradient of a loop that ends when its value says so."""
 
     def last(x: Any, length: Any) -> Any:
@@ -53,7 +29,7 @@ def unknown(counter: Counter, **bound: Any) -> Callable[..., Any]:
     return jit(value_and_grad(last))
 
 
-def known(counter: Counter, length: int, **bound: Any) -> Callable[..., Any]:
+def known(counter: CountedSteps, length: int, **bound: Any) -> Callable[..., Any]:
     """Value and gradient of a loop of so many steps."""
 
     def last(x: Any) -> Any:
@@ -65,30 +41,30 @@ def known(counter: Counter, length: int, **bound: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("slots", [1, 2, 5, 16])
 def test_an_unknown_count_takes_the_simulated_evaluations(slots: int) -> None:
-    counter = Counter()
+    counter = CountedSteps()
     run = unknown(counter, checkpoints=slots)
     schedule = Online(slots) if slots > 1 else Binomial(slots)
     for length in range(65):
-        calls = counter.calls_of(run, np.float32(0.5), length)
+        calls = counter.of(run, np.float32(0.5), length)
         assert calls == evaluations(schedule, length).total, length
 
 
 @pytest.mark.parametrize(("length", "slots"), LARGE)
 def test_a_large_unknown_count_takes_the_simulated_evaluations(length: int, slots: int) -> None:
-    counter = Counter()
-    calls = counter.calls_of(unknown(counter, checkpoints=slots), np.float32(0.5), length)
+    counter = CountedSteps()
+    calls = counter.of(unknown(counter, checkpoints=slots), np.float32(0.5), length)
     assert calls == evaluations(Online(slots), length).total
 
 
 @pytest.mark.parametrize(("length", "slots"), [(1, 1), (9, 2), (33, 3), *LARGE])
 def test_a_known_count_takes_the_fewest_evaluations(length: int, slots: int) -> None:
-    counter = Counter()
-    calls = counter.calls_of(known(counter, length, checkpoints=slots), np.float32(0.5))
+    counter = CountedSteps()
+    calls = counter.of(known(counter, length, checkpoints=slots), np.float32(0.5))
     assert calls == evaluations(Binomial(slots), length).total
 
 
 @pytest.mark.parametrize("length", [0, 7, 20])
 def test_taped_steps_run_once(length: int) -> None:
-    counter = Counter()
+    counter = CountedSteps()
     run = unknown(counter, max_steps=20)
-    assert counter.calls_of(run, np.float32(0.5), length) == length
+    assert counter.of(run, np.float32(0.5), length) == length
