@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from fiveloop.core import Jaxpr, MinimumCut
 from fiveloop.core.extend import DEFAULT_PLAN, SAVE_EVERYTHING, SavingPlan, linearize_jaxpr
-from fiveloop.core.primitives.costs import bytes_of
+from fiveloop.core.prims import bytes_of
 from fiveloop.testing.core.laws import float_inputs
 from fiveloop.testing.core.programs import Program, programs
 from fiveloop.testing.loops.program_steps import LOOP_KINDS

@@ -26,11 +26,11 @@ from fiveloop.core.ir.jaxpr import used_vars
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.convert import convert
-from fiveloop.core.primitives.costs import bytes_of
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.reduce import reduce_max
 from fiveloop.core.primitives.running import cumsum
 from fiveloop.core.primitives.sort import sort
+from fiveloop.core.prims import bytes_of
 from fiveloop.core.transforms import Candidate
 from fiveloop.core.transforms.residuals import Known, body_work, minimum_cut, work_of
 from fiveloop.testing.core.oracle import run_jaxpr

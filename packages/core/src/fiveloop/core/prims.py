@@ -1,5 +1,6 @@
 """The primitives and their functions, under the names that the rest of fiveloop uses; sines and so on: `special`."""
 
+from .ir.avals import bytes_of
 from .primitives.broadcast import (
     BroadcastParams,
     ReshapeParams,
@@ -39,7 +40,6 @@ from .primitives.check import (
     refuse_traced,
 )
 from .primitives.convert import convert, convert_p, counted, operand, promote
-from .primitives.costs import bytes_of
 from .primitives.dot import dot_general, dot_general_p, matmul
 from .primitives.elementwise import (
     abs,

@@ -248,6 +248,17 @@ def plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[Body]:
     return bodies if all(b.plain for b in bodies) else []
 
 
+def is_loop(eqn: ir.Eqn) -> bool:
+    """Whether an equation runs a jaxpr several times."""
+    rule = bodies_rules.find(eqn.primitive)
+    return rule is not None and any(body.role == "loop" for body in rule(eqn.params))
+
+
+def holds_loop(jaxpr: ir.Jaxpr) -> bool:
+    """Whether there is a loop in a jaxpr, at any depth."""
+    return any(is_loop(e) or any(map(holds_loop, ir.jaxprs_in(e.params))) for e in jaxpr.eqns)
+
+
 NOT_LINEAR = Refusal("it is not linear; differentiate it first (`jvp`, `linearize`)")
 
 

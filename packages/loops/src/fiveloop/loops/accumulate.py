@@ -13,8 +13,8 @@ from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api.flatten import check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
-from fiveloop.loops.options import How, Scan
-from fiveloop.loops.progress.api import Shown, as_progress
+from fiveloop.loops.options import How, Scan, as_progress
+from fiveloop.loops.progress.api import Shown
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.state import Ref
 

@@ -16,7 +16,6 @@ from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops.analysis import accesses
 from fiveloop.loops.analysis.array_life import promote_carried
-from fiveloop.loops.cond.lower import holds_loop
 from fiveloop.loops.for_loop.slots import numbered_body
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
@@ -37,8 +36,6 @@ def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn:
     Where that does not pay, it is the loop as it is, whose record says why. `kept` is how many bytes the derivative
     would keep of each step of the outer loop.
     """
-    if not holds_loop(eqn.params.body):
-        return eqn
 
     def made() -> Jaxpr | Record:
         flow = _Flow(eqn, kept)
@@ -372,7 +369,7 @@ class _Flow:
             return eqn.primitive is for_p or not eqn.params.kept
         bodies = rules.plain_bodies(eqn.primitive, eqn.params)
         is_call = eqn.primitive in (cond_p, closed_call_p) or any(b.origin for b in bodies)
-        return is_call and any(holds_loop(b.jaxpr) for b in bodies)
+        return is_call and any(rules.holds_loop(b.jaxpr) for b in bodies)
 
     def _entered(self, eqn: ir.Eqn) -> list[ir.Atom]:
         """The results of an equation that becomes blocks."""

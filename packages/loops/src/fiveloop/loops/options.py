@@ -143,6 +143,19 @@ class Scan:
     count: Value | None = None
 
 
+def as_progress(what: str, given: Any) -> Progress | None:
+    """How to show the progress of a loop, None if that is not asked for."""
+    if given is None:
+        return None
+    if isinstance(given, bool | np.bool_):
+        return Progress() if given else None
+    if isinstance(given, str):
+        return Progress(given)
+    if isinstance(given, Progress):
+        return given
+    raise common.wrong_type(f"{what}: progress must be True, False, a label or a Progress", given)
+
+
 def check_checkpoints(what: str, given: Any, steps: Any = None) -> Slots | None:
     """The number of states that reverse mode saves, or the schedule; None if it keeps what it needs of each step.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, rules, trace, transforms
@@ -68,7 +69,7 @@ class Handling:
 
     def concerns(self, holder: ir.Eqn | Jaxpr) -> bool:
         """Whether an equation or a jaxpr has the effect."""
-        return any(isinstance(e, self.effect) for e in holder.effects)
+        return ir.has_effect(holder, self.effect)
 
 
 HandlerRule: TypeAlias = Callable[[Handling, Value, ad.Values, Any], ad.Values]
@@ -166,10 +167,7 @@ def _handle(jaxpr: Jaxpr, kind: type[HandledEffect]) -> Jaxpr:
     return Jaxpr(invars, eqns, outs, jaxpr.name)
 
 
-def _is_handled(jaxpr: Jaxpr) -> bool:
-    return bool(handled_kinds(jaxpr.effects))
-
-
+_is_handled = partial(ir.has_effect, kind=HandledEffect)
 passes.register_pass(
     passes.Pass("handle", after=("dce", "plan"), applies=_is_handled, run=handle_all)
 )

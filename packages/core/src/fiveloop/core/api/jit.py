@@ -26,7 +26,7 @@ from fiveloop.core.closed_call import call_jaxpr
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower import dispatch
 from fiveloop.core.primitives import check
-from fiveloop.core.trace import axes, leaks, modes, same_function, tracer
+from fiveloop.core.trace import modes, same_function, tracer
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.stage import Staged, StageTrace, stage
 
@@ -191,7 +191,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         """The call where bodies run as Python, or where nans are refused."""
         if modes.inlines_jit():
             return self._call_as_python(args, kwargs)
-        if leaks.checks_leaks():
+        if tracer.checks_leaks():
             # Leaks are made while tracing: it is traced again.
             again = JitFunction(self._fun, self._options)
             return again._call_slowly(*args, **kwargs)
@@ -277,7 +277,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
             values, tree = flatten.flatten_arguments(dynamic, self._naming(args))
             avals = [x.aval for x in values]
         key = stages.Signature(
-            tree, tuple(avals), self._static_key(args, kwargs), axes.trace_context()
+            tree, tuple(avals), self._static_key(args, kwargs), modes.trace_context()
         )
         entry = self._entries.get(key)
         if entry is None:

@@ -4,6 +4,7 @@ from .array import (
     Array,
     ArrayLike,
     Concrete,
+    Fixed,
     OPERATORS,
     OPS,
     Scalar,
@@ -12,9 +13,9 @@ from .array import (
     copied,
     device_put,
     of_buffer,
+    setter,
     to_array,
 )
-from .sharing import Fixed, setter
 from .methods import METHODS, InplaceNote, Methods
 from .promotion import (
     DType,

@@ -252,6 +252,34 @@ class Value(array_methods.Methods):
 ArrayLike: TypeAlias = "Value | np.ndarray[Any, Any] | np.generic | bool | int | float | complex"
 
 
+def setter(kind: type[Value], name: str) -> Callable[[Any, Any], None]:
+    """What sets an attribute of a class, without asking its `__setattr__`."""
+    return vars(kind)[name].__set__  # type: ignore[no-any-return]  # of a slot, by definition
+
+
+class Fixed(Value):
+    """A value whose class is no name that users know: it says itself that it takes no attributes.
+
+    That takes time: what is made often sets its own by `setter`.
+    """
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, x: Any) -> None:
+        try:
+            object.__setattr__(self, name, x)
+        except AttributeError:
+            told = (
+                "; what a Ref holds is written so: `ref[...] = x`" if self.aval.accumulates else ""
+            )
+            raise AttributeError(
+                f"a value of type {self.aval} has no attribute {name!r} that can be set{told}"
+                f"{errors.at_source(ir.user_source())}",
+                name=name,
+                obj=self,
+            ) from None
+
+
 @runtime_checkable
 class HasJaxArray(Protocol):
     """An object that gives an array of its own accord."""

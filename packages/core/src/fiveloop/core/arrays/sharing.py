@@ -5,41 +5,13 @@ from __future__ import annotations
 import threading
 import weakref
 from _thread import RLock
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from fiveloop.core import errors, ir
 from fiveloop.core.arrays import array
 from fiveloop.core.backend.host_calls import Run, runs_here
-
-
-def setter(kind: type[array.Value], name: str) -> Callable[[Any, Any], None]:
-    """What sets an attribute of a class, without asking its `__setattr__`."""
-    return vars(kind)[name].__set__  # type: ignore[no-any-return]  # of a slot, by definition
-
-
-class Fixed(array.Value):
-    """A value whose class is no name that users know: it says itself that it takes no attributes.
-
-    That takes time: what is made often sets its own by `setter`.
-    """
-
-    __slots__ = ()
-
-    def __setattr__(self, name: str, x: Any) -> None:
-        try:
-            object.__setattr__(self, name, x)
-        except AttributeError:
-            told = (
-                "; what a Ref holds is written so: `ref[...] = x`" if self.aval.accumulates else ""
-            )
-            raise AttributeError(
-                f"a value of type {self.aval} has no attribute {name!r} that can be set{told}"
-                f"{errors.at_source(ir.user_source())}",
-                name=name,
-                obj=self,
-            ) from None
 
 
 class Turn(RLock):  # type: ignore[misc]  # CPython lets it be one, and no other lock costs as little

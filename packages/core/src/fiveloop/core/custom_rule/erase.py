@@ -6,6 +6,8 @@ from fiveloop.core import ir, passes, rules, trace
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule.primitive import custom_rule_p, primal_jaxpr
 
+holds_rules = ir.holding(custom_rule_p)
+
 
 def erase_rules(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr with a `closed_call` for each `custom_rule`, at any depth."""
@@ -14,30 +16,22 @@ def erase_rules(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     return jaxpr.remember("rules erased", lambda: _erased(jaxpr))
 
 
-def holds_rules(jaxpr: ir.Jaxpr) -> bool:
-    """Whether there is a custom rule in a jaxpr, at any depth."""
-    return jaxpr.remember("holds_rules", lambda: any(map(_holds_rules, jaxpr.eqns)))
-
-
-def _holds_rules(eqn: ir.Eqn) -> bool:
-    return eqn.primitive is custom_rule_p or any(map(holds_rules, ir.jaxprs_in(eqn.params)))
-
-
 def _erased(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     with trace.keep_source() as set_source:
         eqns = []
         for eqn in jaxpr.eqns:
             set_source(eqn.source)
-            eqns.append(_erased_eqn(eqn) if _holds_rules(eqn) else eqn)
+            eqns.append(_erased_eqn(eqn))
     return jaxpr.replace(eqns=eqns)
 
 
 def _erased_eqn(eqn: ir.Eqn) -> ir.Eqn:
     if eqn.primitive is not custom_rule_p:
-        return eqn.replace(params=ir.with_jaxprs(eqn.params, erase_rules))
+        params = ir.with_jaxprs(eqn.params, erase_rules)
+        return eqn if params is eqn.params else eqn.replace(params=params)
     called = erase_rules(primal_jaxpr(eqn.params, [a.aval for a in eqn.invars]))
-    params = ClosedCallParams(called, eqn.params.name)
-    return rules.new_eqn(closed_call_p, eqn.invars, params, eqn.outvars, eqn.source)
+    call = ClosedCallParams(called, eqn.params.name)
+    return rules.new_eqn(closed_call_p, eqn.invars, call, eqn.outvars, eqn.source)
 
 
 passes.register_pass(passes.Pass("rules", after=(), applies=holds_rules, run=erase_rules))

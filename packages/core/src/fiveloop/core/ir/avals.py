@@ -211,6 +211,14 @@ def _unbatched(aval: ShapedArray, dim: int) -> ShapedArray:
     return aval.update(shape=aval.shape[:dim] + aval.shape[dim + 1 :])
 
 
+def bytes_of(avals: Iterable[Aval]) -> Dim:
+    """The room that values of these types take."""
+    total: Dim = 0
+    for aval in avals:
+        total = total + size_of(aval.shape) * aval.dtype.itemsize
+    return total
+
+
 def is_inexact(dtype: np.dtype[Any]) -> bool:
     """Whether a dtype is floating (the small ml_dtypes floats included) or complex."""
     return dtype.kind in "fc" or (dtype.kind == "V" and _is_small_float(dtype))

@@ -11,7 +11,9 @@ from fiveloop.core.ir.jaxpr import (
     Eqn,
     Jaxpr,
     PositionalEffect,
+    Primitive,
     Var,
+    jaxprs_in,
     mutated_positions,
     used_vars,
     vars_in_order,
@@ -27,6 +29,25 @@ def makers(jaxpr: Jaxpr) -> Mapping[Var, Eqn]:
     add
     """
     return jaxpr.remember("makers", lambda: {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars})
+
+
+def primitives_in(jaxpr: Jaxpr) -> frozenset[Primitive[Any]]:
+    """The primitives of a jaxpr and of those nested in it; remembered on the jaxpr.
+
+    >>> print(*sorted(p.name for p in primitives_in(make_jaxpr(jit(lambda x: x * 2.0))(1.0))))
+    closed_call mul
+    """
+
+    def found() -> frozenset[Primitive[Any]]:
+        inner = [primitives_in(j) for eqn in jaxpr.eqns for j in jaxprs_in(eqn.params)]
+        return frozenset(eqn.primitive for eqn in jaxpr.eqns).union(*inner)
+
+    return jaxpr.remember("primitives", found)
+
+
+def holding(*prims: Primitive[Any]) -> Callable[[Jaxpr], bool]:
+    """Whether a jaxpr has an equation of one of these primitives, at any depth; a pass `applies` so."""
+    return lambda jaxpr: not primitives_in(jaxpr).isdisjoint(prims)
 
 
 def users(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:

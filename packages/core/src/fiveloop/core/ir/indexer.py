@@ -107,6 +107,12 @@ class Indexer:
         return not self.lead and not any(isinstance(e, Pick) for e in self.entries)
 
     @property
+    def is_single(self) -> bool:
+        """Whether it is a block that begins at positions known at run time alone: a read or write clamps these."""
+        entries = [self.entries[axis] for axis in self.dynamic_axes]
+        return self.is_block and not any(isinstance(e, Span) and e.extent != 1 for e in entries)
+
+    @property
     def names_each_once(self) -> bool:
         """Whether no element is named twice: there are no picks, and each lane has its own part of the array."""
         lanes = {e.lead for e in self.entries if isinstance(e, Lane)}

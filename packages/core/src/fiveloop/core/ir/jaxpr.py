@@ -323,6 +323,11 @@ class Jaxpr:
         return Jaxpr(**{**kept, **changes})
 
 
+def has_effect(holder: Jaxpr | Eqn, kind: type[Effect]) -> bool:
+    """Whether there is an effect of a type."""
+    return any(isinstance(e, kind) for e in holder.effects)
+
+
 def is_scalar(literal: Literal) -> bool:
     """Whether a literal is a host scalar, which is written out rather than passed."""
     return isinstance(getattr(literal.value, "host", None), np.ndarray)

@@ -246,8 +246,7 @@ class Prepared:
 
 def _refuse_free_axes(jaxpr: ir.Jaxpr) -> None:
     """A program that goes over a named axis has no lanes to run in, unless a `vmap` has bound the axis."""
-    axes = ir.axes_of(jaxpr.effects)
-    if axes:
+    if jaxpr.effects and (axes := ir.axes_of(jaxpr.effects)):
         error = ir.unbound(jaxpr.name or "the program", axes)
         errors.add_source(error, ir.user_source())
         raise error

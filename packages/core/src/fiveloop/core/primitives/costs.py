@@ -7,7 +7,7 @@ and more for those that are evaluated one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fiveloop.core import ir, rules
@@ -24,27 +24,9 @@ SLOW = 120
 """Functions evaluated by a long series or by a loop."""
 
 
-def bytes_of(avals: Iterable[ir.Aval]) -> ir.Dim:
-    """The room that values of these types take."""
-    total: ir.Dim = 0
-    for aval in avals:
-        total = total + ir.size_of(aval.shape) * aval.dtype.itemsize
-    return total
-
-
-def elementwise_cost(flops: int = 1) -> rules.CostRule:
-    """The cost of a function of each element."""
-
-    def rule(avals: ir.Avals, p: Any) -> rules.Cost:
-        wide = max(avals, key=lambda a: a.ndim)
-        return rules.Cost(flops * ir.size_of(wide.shape), bytes_of([*avals, wide]), again=True)
-
-    return rule
-
-
 def moving_cost(abstract_eval: Callable[[ir.Avals, P], ir.Avals]) -> rules.CostRule:
     """The cost of picking, repeating or rearranging elements: nothing is computed."""
-    return lambda avals, p: rules.Cost(0, 2 * bytes_of(abstract_eval(avals, p)), again=True)
+    return lambda avals, p: rules.Cost(0, 2 * ir.bytes_of(abstract_eval(avals, p)), again=True)
 
 
 def reduction_cost(avals: ir.Avals, p: Any) -> rules.Cost:
@@ -52,11 +34,11 @@ def reduction_cost(avals: ir.Avals, p: Any) -> rules.Cost:
     total: ir.Dim = 0
     for aval in avals:
         total = total + ir.size_of(aval.shape)
-    return rules.Cost(total, bytes_of(avals))
+    return rules.Cost(total, ir.bytes_of(avals))
 
 
 def sort_cost(avals: ir.Avals, p: Any) -> rules.Cost:
     """The cost of a sort by comparisons."""
     size = ir.size_of(avals[0].shape)
     rounds = size.bit_length() if ir.is_constant(size) else 1
-    return rules.Cost(size * rounds * DIVISION, 2 * bytes_of(avals))
+    return rules.Cost(size * rounds * DIVISION, 2 * ir.bytes_of(avals))

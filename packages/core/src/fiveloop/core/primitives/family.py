@@ -15,7 +15,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.primitives import broadcast, check, convert, costs
+from fiveloop.core.primitives import broadcast, check, convert
 
 Term = Callable[..., Value | None]
 """The part of a derivative that an operand has: `term(t, out, *primals)`, linear in `t`; None where it is zero."""
@@ -253,6 +253,16 @@ def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> rules.Tran
 # the rows
 
 
+def elementwise_cost(flops: int = 1) -> rules.CostRule:
+    """The cost of a function of each element."""
+
+    def rule(avals: ir.Avals, p: Any) -> rules.Cost:
+        wide = max(avals, key=lambda a: a.ndim)
+        return rules.Cost(flops * ir.size_of(wide.shape), ir.bytes_of([*avals, wide]), again=True)
+
+    return rule
+
+
 def define_elementwise(
     prim: ir.Primitive[Any],
     *,
@@ -274,7 +284,7 @@ def define_elementwise(
         if transpose is None
         else transpose_elementwise(prim.name, transpose),
         batch=batch_elementwise(prim),
-        cost=costs.elementwise_cost(flops),
+        cost=elementwise_cost(flops),
         by_element=True,
     )
 

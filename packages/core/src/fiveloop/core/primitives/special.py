@@ -278,7 +278,7 @@ def _integer_pow_tangent(t: Value, out: Value, x: Value, p: IntegerPowParams) ->
 def _integer_pow_cost(avals: ir.Avals, p: IntegerPowParams) -> rules.Cost:
     """Multiplications by squaring; a division for a negative exponent."""
     flops = 2 * max(p.y, -p.y).bit_length() + costs.DIVISION * (p.y < 0)
-    return costs.elementwise_cost(flops)(avals, p)
+    return family.elementwise_cost(flops)(avals, p)
 
 
 rules.define(
@@ -334,7 +334,7 @@ def _reduce_precision_lower(
 rules.define(
     reduce_precision_p,
     abstract_eval=rules.pure(_reduce_precision_aval),
-    cost=costs.elementwise_cost(),
+    cost=family.elementwise_cost(),
     lower=_reduce_precision_lower,
     jvp=broadcast.linear_jvp(reduce_precision_p),
     transpose=broadcast.linear_transpose(

@@ -17,7 +17,7 @@ from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Lane, Pick, Span
-from fiveloop.core.primitives import broadcast, check, costs, elementwise, windows
+from fiveloop.core.primitives import broadcast, check, elementwise, windows
 from fiveloop.core.primitives.shape import pad, reverse
 
 
@@ -162,8 +162,8 @@ def _take_aval(avals: ir.Avals, p: TakeParams) -> list[ir.Aval]:
 def _take_cost(avals: ir.Avals, p: TakeParams) -> rules.Cost:
     out = _take_aval(avals, p)
     if p.indexer.is_block:
-        return rules.Cost(0, 2 * costs.bytes_of(out), again=True)
-    return rules.Cost(ir.size_of(out[0].shape), costs.bytes_of([*avals[1:], *out, *out]))
+        return rules.Cost(0, 2 * ir.bytes_of(out), again=True)
+    return rules.Cost(ir.size_of(out[0].shape), ir.bytes_of([*avals[1:], *out, *out]))
 
 
 def _take_lower(ctx: Any, operands: hlo.IRValues, p: TakeParams) -> list[hlo.IRValue]:

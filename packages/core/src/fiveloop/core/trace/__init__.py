@@ -3,7 +3,6 @@
 from .axes import AxisScope, AxisTrace, ScopeTrace, axis_scope, find_axis, new_axis
 from .boundary import boundary, guarded, hide_frames, pass_out
 from .fused import fused, is_fused
-from .leaks import leak_checked
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
 from .replay import made_once, note_change, note_made, note_written, noting
 from .same_function import traced_once
@@ -22,6 +21,7 @@ from .tracer import (
     is_concrete,
     is_eager,
     keep_source,
+    leak_checked,
     locate,
     running,
     use_trace,

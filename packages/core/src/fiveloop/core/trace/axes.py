@@ -9,27 +9,7 @@ from fiveloop.core import ad, errors, ir
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.trace import modes, tracer
-
-
-def bound_axes() -> tuple[ir.NamedAxis, ...]:
-    """The named axes that are bound here, innermost first."""
-    return tuple(axis for _, axis in visible_axes())
-
-
-def visible_axes() -> tuple[tuple[Hashable, ir.NamedAxis], ...]:
-    """The names that may be used here, innermost first, and the axes that they stand for."""
-    trace: tracer.Trace | None = tracer.current_trace()
-    found: list[tuple[Hashable, ir.NamedAxis]] = []
-    while trace is not None:
-        if isinstance(trace, ScopeTrace):
-            outside = trace.parent
-            named = zip(trace.scope.names, trace.axes, strict=True)
-            return (*found, *[(name, _as_outside(axis, outside)) for name, axis in named])
-        if trace.axis is not None:
-            found.append((trace.axis.name, trace.axis))
-        trace = trace.parent
-    return tuple(found)
+from fiveloop.core.trace import tracer
 
 
 def _as_outside(axis: ir.NamedAxis, trace: tracer.Trace | None) -> ir.NamedAxis:
@@ -41,23 +21,14 @@ def _as_outside(axis: ir.NamedAxis, trace: tracer.Trace | None) -> ir.NamedAxis:
     return axis
 
 
-def trace_context() -> tuple[Any, ...]:
-    """All that a trace depends on besides the function and its arguments: part of every key of kept traces.
-
-    This is the one place that lists it: the named axes that are bound, and the settings of the block. What is asked
-    of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
-    no context; where a setting is changed no program is.
-    """
-    return (*visible_axes(), *modes.chosen_settings())
-
-
 def new_axis(name: Hashable, size: int) -> ir.NamedAxis:
     """An axis to be bound here; it hides one of the same name around it."""
-    trace: tracer.Trace | None = tracer.current_trace()
-    around = list(bound_axes())
-    while trace is not None:
-        around += [] if trace.axis is None else [trace.axis]
-        trace = trace.parent
+    trace = tracer.current_trace()
+    around = [axis for _, axis in trace.visible_axes()]
+    outer: tracer.Trace | None = trace
+    while outer is not None:
+        around += [] if outer.axis is None else [outer.axis]
+        outer = outer.parent
     levels = [axis.level for axis in around if axis.name == name]
     return ir.NamedAxis(name, size, max(levels, default=-1) + 1)
 
@@ -65,7 +36,7 @@ def new_axis(name: Hashable, size: int) -> ir.NamedAxis:
 def find_axis(fun: str, name: Hashable) -> ir.NamedAxis:
     """The innermost bound axis of a name."""
     tracer.note_context()
-    visible = visible_axes()
+    visible = tracer.current_trace().visible_axes()
     for known, axis in visible:
         if known == name:
             return axis
@@ -114,7 +85,7 @@ class AxisScope:
 
 def axis_scope() -> AxisScope:
     """The names that may be used here."""
-    visible = dict(reversed(visible_axes()))
+    visible = dict(reversed(tracer.current_trace().visible_axes()))
     return AxisScope(tuple(visible), tuple(visible.values()))
 
 
@@ -132,6 +103,10 @@ class ScopeTrace(tracer.Trace):
         super().__init__(parent)
         self.scope = scope
         self.axes = tuple(axes)
+
+    def visible_axes(self) -> tuple[tuple[Hashable, ir.NamedAxis], ...]:
+        named = zip(self.scope.names, self.axes, strict=True)
+        return tuple([(name, _as_outside(axis, self.parent)) for name, axis in named])
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         with tracer.use_trace(self.parent):

@@ -7,14 +7,12 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from fiveloop.core import errors, ir
 from fiveloop.core.trace import tracer
 
-P = ParamSpec("P")
 R = TypeVar("R")
 _DEPTH = 6
 """How many containers are looked through for a name."""
@@ -25,40 +23,31 @@ _WAYS = 40
 @contextmanager
 def noting_ended() -> Iterator[None]:
     """Within the block, traces that end are noted, so that `leak_checked` engines look for what they leave."""
-    before = tracer.ended_traces()
-    tracer.note_ended([])
+    before, tracer.current.watch = tracer.current.watch, _Watch()
     try:
         yield
     finally:
-        tracer.note_ended(before)
+        tracer.current.watch = before
 
 
-def checks_leaks() -> bool:
-    """Whether leaks are looked for."""
-    return tracer.ended_traces() is not None
+class _Watch:
+    """Looks at the traces that end while an engine runs."""
 
+    def __init__(self) -> None:
+        self.ended: list[weakref.ref[tracer.Trace]] = []
 
-def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
-    """An engine that runs traced functions: when it returns, nothing may hold their values."""
-
-    @wraps(engine)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        ended = tracer.ended_traces()
-        if ended is None:
-            return engine(*args, **kwargs)
-        count = len(ended)
+    def run(self, engine: Callable[[], R]) -> R:
+        count = len(self.ended)
         try:
-            out = engine(*args, **kwargs)
+            out = engine()
         except BaseException:
             # What the exception's frames hold is no leak.
-            del ended[count:]
+            del self.ended[count:]
             raise
-        fresh = ended[count:]
-        del ended[count:]
+        fresh = self.ended[count:]
+        del self.ended[count:]
         _check(fresh)
         return out
-
-    return run
 
 
 def _check(ended: list[weakref.ref[tracer.Trace]]) -> None:

@@ -392,3 +392,13 @@ def make_user_context(default_value: T, *, name: str = "user context") -> UserCo
 def chosen_settings() -> tuple[tuple[str, Hashable], ...]:
     """The settings that are not at their defaults here, with their values."""
     return _chosen.values
+
+
+def trace_context() -> tuple[Any, ...]:
+    """All that a trace depends on besides the function and its arguments: part of every key of kept traces.
+
+    This is the one place that lists it: the named axes that are bound, and the settings of the block. What is asked
+    of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
+    no context; where a setting is changed no program is.
+    """
+    return (*tracer.current_trace().visible_axes(), *_chosen.values)

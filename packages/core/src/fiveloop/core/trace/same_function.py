@@ -19,7 +19,7 @@ import numpy as np
 
 from fiveloop.core import arrays, ir, util
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass, is_frozen
-from fiveloop.core.trace import axes, tracer
+from fiveloop.core.trace import modes, tracer
 from fiveloop.core.trace.stage import aliasing
 
 R = TypeVar("R")
@@ -34,7 +34,7 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     `key` holds all else that the result depends on. What `make` gives must not hold tracers. Of functions that differ
     only by numbers that they close over, a few are remembered: such a number may change at each call.
     """
-    if not tracer.is_eager() or tracer.ended_traces() is not None:
+    if not tracer.is_eager() or tracer.checks_leaks():
         # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.
         return make()
     reader = _Reader()
@@ -90,7 +90,7 @@ def forget_traces() -> None:
 
 def _full_key(key: Hashable, funs: Sequence[object], reader: _Reader) -> Hashable | None:
     try:
-        full = (key, axes.trace_context(), *[reader.key(fun) for fun in funs])
+        full = (key, modes.trace_context(), *[reader.key(fun) for fun in funs])
         hash(full)
     except (_MayChange, TypeError, RecursionError):
         return None

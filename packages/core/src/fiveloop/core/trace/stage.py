@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from fiveloop.core import ad, arrays, errors, ir, rules
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.core.trace import leaks, tracer
+from fiveloop.core.trace import tracer
 
 FlatFunction = Callable[..., Sequence[Any]]
 
@@ -170,7 +170,7 @@ class Staged:
         return self.jaxpr
 
 
-@leaks.leak_checked
+@tracer.leak_checked
 def stage(
     fun: FlatFunction,
     avals: ir.Avals,
@@ -211,7 +211,7 @@ def stage(
     )
 
 
-@leaks.leak_checked
+@tracer.leak_checked
 def captured_by(fun: FlatFunction, avals: ir.Avals) -> list[Value]:
     """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
     trace = StageTrace(tracer.current_trace(), fun)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial, wraps
 from types import FrameType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, TypeVar
 
 from fiveloop.core import ad, errors
-from fiveloop.core.arrays.array import Concrete, Value
-from fiveloop.core.arrays.sharing import Fixed, setter
+from fiveloop.core.arrays.array import Concrete, Fixed, Value, setter
 from fiveloop.core.ir.axes import NamedAxis
 from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
 from fiveloop.core.ir.source import Source, function_source, is_internal, raised_at, user_source
@@ -40,6 +40,11 @@ class Trace:
     def process(self, prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         """Interpret one operation."""
         raise TypeError(f"{type(self).__name__} interprets nothing")
+
+    def visible_axes(self) -> tuple[tuple[Hashable, NamedAxis], ...]:
+        """The names of axes that may be used in it, innermost first, and the axes that they stand for."""
+        own = () if self.axis is None else ((self.axis.name, self.axis),)
+        return own if self.parent is None else (*own, *self.parent.visible_axes())
 
     def knows(self, owner: Trace) -> bool:
         """Whether it can tell what the values of a trace are, which may have ended."""
@@ -161,7 +166,7 @@ class _Current(threading.local):
     within: tuple[FrameType, Source] | None = None
     now: bool = False
     context_uses: int = 0
-    ended: list[weakref.ref[Trace]] | None = None
+    watch: Watch | None = None
 
 
 current = _Current()
@@ -299,8 +304,8 @@ def running(trace: Trace) -> Iterator[None]:
         finally:
             trace.live = False
             trace.refused = None
-            if current.ended is not None:
-                current.ended.append(weakref.ref(trace))
+            if current.watch is not None:
+                current.watch.ended.append(weakref.ref(trace))
 
 
 def _explain(error: Exception, refused: errors.ConcretizationError | None) -> None:
@@ -319,14 +324,34 @@ def _tell_recursion(error: RecursionError, trace: Trace) -> None:
         )
 
 
-def ended_traces() -> list[weakref.ref[Trace]] | None:
-    """The traces that have ended, if the leak checker is on."""
-    return current.ended
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def note_ended(traces: list[weakref.ref[Trace]] | None) -> None:
-    """Let traces that end be added to a list from now on, or to none."""
-    current.ended = traces
+class Watch(Protocol):
+    """The leak checker: it has the traces that have ended, and looks for what holds their values."""
+
+    ended: list[weakref.ref[Trace]]
+
+    def run(self, engine: Callable[[], R]) -> R:
+        """What the engine gives; then nothing may hold values of traces that have ended in it."""
+
+
+def checks_leaks() -> bool:
+    """Whether leaks are looked for."""
+    return current.watch is not None
+
+
+def leak_checked(engine: Callable[P, R]) -> Callable[P, R]:
+    """An engine that runs traced functions: when it returns, nothing may hold their values."""
+
+    @wraps(engine)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if current.watch is None:
+            return engine(*args, **kwargs)
+        return current.watch.run(partial(engine, *args, **kwargs))
+
+    return run
 
 
 def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Value]:

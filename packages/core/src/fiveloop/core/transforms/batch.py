@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, errors, ir, prims, rules, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.trace import leaks, modes, tracer
+from fiveloop.core.trace import modes, tracer
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.transforms import policies
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
@@ -191,7 +191,7 @@ class BatchTrace(tracer.Trace):
         return value if dim is None else BatchTracer(self, value, dim, source)
 
 
-@leaks.leak_checked
+@tracer.leak_checked
 def batch_flat(
     fun: Callable[..., Sequence[Any]],
     size: int,
@@ -214,7 +214,7 @@ def batch_flat(
     return run_batch(trace, fun, values, dims)
 
 
-@leaks.leak_checked
+@tracer.leak_checked
 def batch_over(
     axis: ir.NamedAxis | None,
     fun: Callable[..., Sequence[Any]],
@@ -455,7 +455,7 @@ def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequen
     )
 
 
-@leaks.leak_checked
+@tracer.leak_checked
 def batch_directions(
     fun: Callable[..., Sequence[Any]], size: int, values: ad.Values, user_fun: object
 ) -> tuple[list[Value], list[BatchDim]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fiveloop.core import ad, arrays, ir, rules, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.trace import leaks, tracer
+from fiveloop.core.trace import tracer
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.transforms.eval import eval_jaxpr
 
@@ -165,7 +165,7 @@ class JvpTrace(tracer.Trace):
         return primal if isinstance(tangent, ad.Zero) else JvpTracer(self, primal, tangent, source)
 
 
-@leaks.leak_checked
+@tracer.leak_checked
 def jvp_flat(
     fun: Callable[..., Sequence[Any]],
     primals: ad.Values,

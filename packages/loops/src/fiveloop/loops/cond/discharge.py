@@ -12,8 +12,8 @@ from functools import reduce
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, ir, prims, trace, transforms, util
-from fiveloop.loops.cond import lower, slices
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
+from fiveloop.loops.cond import slices
 from fiveloop.loops.primitives import cond, while_loop
 from fiveloop.loops.record import BRANCH, Called, Record
 from fiveloop.loops.while_loop.discharge import while_discharge
@@ -38,7 +38,7 @@ def cond_discharge(
     shared = slices.share_writes(
         p, slices.Inputs(which, changed, waiting, tuple(x.aval for x in extra))
     )
-    if shared.whole and ctx.index is not None and any(map(lower.holds_loop, p.branches)):
+    if shared.whole and ctx.index is not None and any(map(rules.holds_loop, p.branches)):
         return _as_loops(ctx, index, rest, p)
     rest = [*rest, *extra]
     used = _used_inputs(shared.branches)

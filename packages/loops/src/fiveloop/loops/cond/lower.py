@@ -20,22 +20,12 @@ def cond_lower(ctx: Any, operands: hlo.IRValues, p: CondParams) -> list[hlo.IRVa
     """
     index, *rest = operands
     jaxprs = list(p.branches)
-    if len(jaxprs) == 2 and holds_loop(jaxprs[0]) and _is_idle(jaxprs[1]):
+    if len(jaxprs) == 2 and rules.holds_loop(jaxprs[0]) and _is_idle(jaxprs[1]):
         jaxprs.reverse()
         first = hlo.constant(ctx.b, np.asarray(0, np.int32), (), index.dtype)
         index = hlo.convert(ctx.b, hlo.compare(ctx.b, index, first, "EQ"), index.dtype)
     branches: list[Callable[[], list[hlo.IRValue]]] = [partial(ctx.inline, b, rest) for b in jaxprs]
     return hlo.case(ctx.b, index, branches, [(a.shape, a.dtype) for a in ctx.avals_out])
-
-
-def holds_loop(jaxpr: Jaxpr) -> bool:
-    """Whether there is a loop in it, however deep."""
-    for eqn in jaxpr.eqns:
-        bodies = rules.bodies_rules.find(eqn.primitive)
-        for body in bodies(eqn.params) if bodies else ():
-            if body.role == "loop" or holds_loop(body.jaxpr):
-                return True
-    return False
 
 
 def _is_idle(jaxpr: Jaxpr) -> bool:

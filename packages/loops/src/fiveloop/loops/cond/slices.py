@@ -174,7 +174,7 @@ def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites 
                     continue
                 # What is outside must be told again from what counts from the end.
                 place = w.place
-                positions = place.index if place.indexer.drops else place.positions
+                positions = place.index if place.indexer.drops else discharge.positions(place)
                 avals = tuple(x.aval for x in positions)
                 slots.append(Slot(k, w.place.indexer, w.kind, w.value.aval.strong(), avals))
                 given.append(_inputs(w.place.index, args, which))

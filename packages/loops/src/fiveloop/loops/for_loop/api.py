@@ -15,8 +15,8 @@ from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.loops import common
 from fiveloop.loops.carry import counters
-from fiveloop.loops.options import How, Unroll, check_checkpoints, check_unroll
-from fiveloop.loops.progress.api import Shown, as_progress, mark
+from fiveloop.loops.options import How, Unroll, as_progress, check_checkpoints, check_unroll
+from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps, loop_of, trace_body
@@ -39,7 +39,8 @@ def counted_loop(nsteps: Value, body: Callable[[Any, Any], None], init_state: An
 
     @wraps(body)
     def step(k: Any) -> Any:
-        mark(bar, prims.convert(steps, np.int32))  # which counts in int32
+        if bar is not None:
+            mark(bar, prims.convert(steps, np.int32))  # which counts in int32
         run_body(body, steps - 1 - k if reverse else k, pytree.tree_unflatten(tree, refs))
         return k + 1
 
@@ -149,7 +150,8 @@ def _for_loop(
         return pytree.tree_unflatten(tree, [common.strong(x) for x in values])  # type: ignore[no-any-return]
 
     def flat_body(i: Value, *refs: Value) -> ad.Values:
-        mark(bar)
+        if bar is not None:
+            mark(bar)
         run_body(body, i, pytree.tree_unflatten(tree, refs))
         return []
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import prims
+from fiveloop.core import ir, prims
 from fiveloop.core.backend import hlo
 from fiveloop.loops.analysis.ahead import fetched_ahead
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.primitives.slots import room_beside
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
+from fiveloop.loops.progress.primitive import ProgressEffect
 
 
 def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValue]:
@@ -25,7 +27,7 @@ def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValu
 
 def _run(ctx: Any, steps: _Steps, carry: list[hlo.IRValue]) -> list[hlo.IRValue]:
     p = steps.p
-    bar = bar_calls(ctx, p.body)
+    bar = bar_calls(ctx, p.body) if ir.has_effect(p.body, ProgressEffect) else None
     turn = max(p.unroll, 1)
     if bar is None and not p.counted and p.nsteps < 2 * turn:
         return steps.in_line(carry)
@@ -139,6 +141,8 @@ class _Steps:
 
     def _room(self) -> float:
         """How many bytes that may take: few if the user bounds the memory. What is stacked is no state."""
+        if self.p.slots is None:
+            return inf
         carried = self.p.body.in_avals[1 + self.p.num_consts :]
         states = [a for a in carried if a.shape[:1] != (self.p.nsteps,)]
         return room_beside(self.p.slots, states)

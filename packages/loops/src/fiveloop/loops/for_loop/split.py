@@ -45,12 +45,13 @@ def for_split(
     if isinstance(verdict, rules.Slots) and eqn.params.slots is None:
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
     here = _planned(plan, unknown, inst, eqn)
-    flattened = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))
-    if flattened.primitive is closed_call_p:
-        return call_split(plan, unknown, inst, flattened)
-    if flattened is not eqn:  # its record says more
-        eqn = flattened
-        here = _planned(plan, unknown, inst, eqn)
+    if rules.holds_loop(eqn.params.body):
+        flattened = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))
+        if flattened.primitive is closed_call_p:
+            return call_split(plan, unknown, inst, flattened)
+        if flattened is not eqn:  # its record says more
+            eqn = flattened
+            here = _planned(plan, unknown, inst, eqn)
     if eqn.params.slots is not None:
         return here.split_again(tuple(unknown), inst, slots.saves(plan, eqn))
     snapshots = with_snapshots(eqn, unknown, inst)

@@ -24,6 +24,7 @@ from fiveloop.loops.plan import (
     unroll,
 )
 from fiveloop.loops.primitives import for_loop, while_loop
+from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.record import OFF, Decision, Planned
 from fiveloop.loops.tracing import BODY_PASSES, BodyPass, TracedBody
 
@@ -84,13 +85,20 @@ BODY_PASSES.update(
 )
 
 
+_chooses = ir.holding(cond_p)
+
+
+def _branch(eqn: ir.Eqn, where: Around) -> Planned:
+    return branch.branch(eqn, where) if _chooses(eqn.params.body) else Planned(eqn)
+
+
 _STEPS: tuple[tuple[str, Callable[[ir.Eqn, Around], Planned]], ...] = (
     ("fold", lambda eqn, _: fold.fold(eqn)),
     ("hoist", lambda eqn, _: hoist.hoist(eqn)),
     ("carry", lambda eqn, _: carry.carry(eqn)),
     ("sink", sink.sink),
     ("fuse", fuse.fuse),
-    ("branch", branch.branch),
+    ("branch", _branch),
 )
 """The steps by name, in order."""
 
@@ -122,7 +130,8 @@ def _with_turns(eqn: ir.Eqn, where: Around) -> ir.Eqn:
     """A loop with several steps to a turn, chosen when all else is done, and what has no use is gone."""
     if eqn.primitive is not for_loop.for_p or "unroll" in eqn.params.off:
         return eqn
-    done = masked.masked(eqn, where) or unroll.unroll(eqn)
+    may_end = _chooses(eqn.params.body)
+    done = (masked.masked(eqn, where) if may_end else None) or unroll.unroll(eqn)
     p = done.loop.params
     if not p.record.tells:
         return done.loop

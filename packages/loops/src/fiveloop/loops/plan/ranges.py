@@ -12,7 +12,7 @@ from typing import Any
 from fiveloop.core import Jaxpr, ir, passes, prims
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.names import OWN
-from fiveloop.loops.primitives.for_loop import for_p, holds_loop
+from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.loops.record import Decision
 
 
@@ -70,7 +70,7 @@ def _told(loop: ir.Eqn, known: integers.Integers) -> list[Decision]:
 
 
 passes.register_pass(
-    passes.Pass("ranges", after=("discharge",), applies=holds_loop, run=drop_resolving)
+    passes.Pass("ranges", after=("discharge",), applies=ir.holding(for_p), run=drop_resolving)
 )
 
 

@@ -192,13 +192,3 @@ def step_number(p: ForParams, i: Value, count: Value) -> Value:
     if p.reverse:
         return first - i
     return i - first if p.starts_late else i
-
-
-def holds_loop(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr has a loop, at any depth."""
-
-    def found() -> bool:
-        inner = (any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
-        return any(eqn.primitive is for_p for eqn in jaxpr.eqns) or any(inner)
-
-    return jaxpr.remember("holds a loop", found)

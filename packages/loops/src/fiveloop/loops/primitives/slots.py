@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 
 import numpy as np
 
@@ -42,12 +41,9 @@ def settled(slots: Slots | None, state: Sequence[ir.Aval]) -> Slots:
     return default_slots(state) if slots is None else slots
 
 
-def room_beside(slots: Slots | None, state: Sequence[ir.Aval]) -> float:
-    """How many bytes a loop may take beside its saved states, to be faster: two thirds of theirs.
-
-    Any, if it keeps what it needs of each step.
-    """
-    return inf if slots is None else num_slots(slots, state) * prims.bytes_of(state) * 2 / 3
+def room_beside(slots: Slots, state: Sequence[ir.Aval]) -> float:
+    """How many bytes a loop may take beside its saved states, to be faster: two thirds of theirs."""
+    return num_slots(slots, state) * prims.bytes_of(state) * 2 / 3
 
 
 def sweeping(slots: Slots | None) -> Binomial:

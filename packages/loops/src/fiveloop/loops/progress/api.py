@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from fiveloop.core import Value, trace
 from fiveloop.core.dataclass import dataclass
-from fiveloop.loops.common import as_count, wrong_type
+from fiveloop.loops.common import as_count
 from fiveloop.loops.progress.primitive import MarkParams, mark_p
 
 
@@ -43,21 +39,7 @@ Shown = bool | str | Progress
 """What the `progress` of a loop may be."""
 
 
-def as_progress(what: str, given: Any) -> Progress | None:
-    """How to show the progress of a loop, None if that is not asked for."""
-    if given is None:
-        return None
-    if isinstance(given, bool | np.bool_):
-        return Progress() if given else None
-    if isinstance(given, str):
-        return Progress(given)
-    if isinstance(given, Progress):
-        return given
-    raise wrong_type(f"{what}: progress must be True, False, a label or a Progress", given)
-
-
-def mark(progress: Progress | None, total: Value | None = None) -> None:
+def mark(progress: Progress, total: Value | None = None) -> None:
     """Mark the body that is being traced: its loop shows its progress, of so many steps if that is not known to it."""
-    if progress is not None:
-        operands = [] if total is None else [total]
-        trace.bind(mark_p, *operands, params=MarkParams(progress.desc, progress.every))
+    operands = [] if total is None else [total]
+    trace.bind(mark_p, *operands, params=MarkParams(progress.desc, progress.every))

@@ -50,7 +50,7 @@ def bar_calls(ctx: Any, body: Jaxpr) -> BarCalls | None:
 
 def mark_of(body: Jaxpr) -> ir.Eqn | None:
     """The mark of a body's own loop, which may stand in a branch or a call."""
-    if not any(isinstance(e, primitive.ProgressEffect) for e in body.effects):
+    if not ir.has_effect(body, primitive.ProgressEffect):
         return None
     for eqn in body.eqns:
         if eqn.primitive is primitive.mark_p:

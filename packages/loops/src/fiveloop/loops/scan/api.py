@@ -16,9 +16,9 @@ from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import common, record
 from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
-from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_unroll
+from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
-from fiveloop.loops.progress.api import Shown, as_progress, mark
+from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.scan import as_python, lengths
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, check_steps, loop_of
@@ -327,7 +327,8 @@ class _Step:
             pytree.tree_unflatten(self.carry_tree, leaves[:num_carry]),
             pytree.tree_unflatten(self.xs_tree, leaves[num_carry:]),
         )
-        mark(self.how.progress)
+        if self.how.progress is not None:
+            mark(self.how.progress)
         out = self.f(i, carry, x)
         check_pair(self.what, self.f, out)
         out_carry, ys = out

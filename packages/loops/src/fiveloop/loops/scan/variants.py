@@ -12,8 +12,8 @@ from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.options import How, Scan, Unroll, check_checkpoints, check_unroll
-from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
+from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
+from fiveloop.loops.progress.api import Progress, Shown, mark
 from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import check_steps
@@ -146,7 +146,8 @@ def _while_bounds(
     @wraps(body_fun)
     def step(carry: tuple[Any, T]) -> tuple[Any, T]:
         i, val = carry
-        mark(bar, steps)
+        if bar is not None:
+            mark(bar, steps)
         out = run(i, val)
         check_carry("fori_loop", run, val, out)
         return i + 1, out

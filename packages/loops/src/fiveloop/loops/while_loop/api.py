@@ -13,9 +13,9 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import common, names, options
 from fiveloop.loops.carry import changed_structure
-from fiveloop.loops.options import check_checkpoints
+from fiveloop.loops.options import as_progress, check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
-from fiveloop.loops.progress.api import Progress, Shown, as_progress, mark
+from fiveloop.loops.progress.api import Progress, Shown, mark
 from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps
@@ -312,7 +312,8 @@ class _Body:
             avals = [a for a in grown if a is not None]
 
     def _run(self, *leaves: Value) -> list[Value]:
-        mark(self.bar)
+        if self.bar is not None:
+            mark(self.bar)
         val = pytree.tree_unflatten(self.tree, leaves)
         out = flatten.call_user("while_loop: body_fun", "(val)", self.fun, val)
         where = f"while_loop: the result of {ir.function_source(self.fun)}, at val"

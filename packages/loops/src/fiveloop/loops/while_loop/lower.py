@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fiveloop.core import ir
 from fiveloop.core.backend import hlo
 from fiveloop.loops.primitives.slots import num_slots, room_beside
 from fiveloop.loops.primitives.while_loop import WhileParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
+from fiveloop.loops.progress.primitive import ProgressEffect
 
 
 def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IRValue]:
@@ -23,12 +25,12 @@ def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IR
     def step(args: hlo.IRValues) -> list[hlo.IRValue]:
         return list(ctx.inline(p.body, [*consts, *args]))
 
-    bar = bar_calls(ctx, p.body)
+    bar = bar_calls(ctx, p.body) if ir.has_effect(p.body, ProgressEffect) else None
     if bar is None:
+        if p.slots is None:
+            return hlo.while_(ctx.b, carry, holds, step)
         state = p.body.in_avals[p.num_consts :]
-        turns = (
-            1 if p.slots is None else num_slots(p.slots, state)
-        )  # who saves so many expects more
+        turns = num_slots(p.slots, state)  # who saves so many expects more
         return hlo.while_(ctx.b, carry, holds, step, turns, room_beside(p.slots, state))
 
     def counted(args: hlo.IRValues) -> list[hlo.IRValue]:

@@ -327,10 +327,17 @@ class Phases:
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
         key = (shape, indexer, *map(id, index))
         if key not in self._places:
-            clamp = not table.is_single(indexer)
+            clamp = not indexer.is_single
             starts = tuple(indexing.resolve(shape, indexer, index, clamp=clamp))
             self._places[key] = Place(indexer, tuple(index), shape, starts)
         return self._places[key]
+
+
+def positions(place: Place) -> tuple[Value, ...]:
+    """The index of a place as numbers that are equal exactly if elements are; in range, or it drops."""
+    if not place.indexer.is_single:
+        return place.starts
+    return tuple(indexing.resolve(place.shape, place.indexer, place.index))
 
 
 def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:
@@ -393,7 +400,7 @@ def is_spread(indexer: Indexer) -> bool:
 
 def opaque_index(write: table.Write, cell: table.Cell) -> Value:
     """A number that is never negative, which the compiler does not know: `order` takes it for a counter."""
-    for position in write.place.positions:
+    for position in positions(write.place):
         if (
             not position.shape
             and position.dtype == np.int32
@@ -472,7 +479,7 @@ def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
 
 
 def _pairs(x: Place, y: Place) -> Relation:
-    ours, theirs = iter(x.positions), iter(y.positions)
+    ours, theirs = iter(positions(x)), iter(positions(y))
     pairs: list[Pair] = []
     for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
         if _is_single(a) and _is_single(b):

@@ -8,8 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from fiveloop.core import Value, ad, ir, rules
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.core.index import access as indexing
-from fiveloop.core.ir.indexer import Indexer, Span
+from fiveloop.core.ir.indexer import Indexer
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,19 +19,6 @@ class Place:
     index: tuple[Value, ...]
     shape: ir.Shape
     starts: tuple[Value, ...]
-
-    @property
-    def positions(self) -> tuple[Value, ...]:
-        """The index as numbers that are equal exactly if elements are; in range, or it drops."""
-        if not is_single(self.indexer):
-            return self.starts
-        return tuple(indexing.resolve(self.shape, self.indexer, self.index))
-
-
-def is_single(indexer: Indexer) -> bool:
-    """Whether an index that is known at run time is one position in a block: a read or write of it clamps it itself."""
-    entries = [indexer.entries[axis] for axis in indexer.dynamic_axes]
-    return indexer.is_block and not any(isinstance(e, Span) and e.extent != 1 for e in entries)
 
 
 @dataclass(eq=False)
