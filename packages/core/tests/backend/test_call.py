@@ -10,7 +10,7 @@ import pytest
 from fiveloop.core.backend import call, client, hlo
 from fiveloop.core.backend.call import DictCall, Fast, Miss, Retargetable, fast_function
 from fiveloop.core.backend.client import Aval, Buffer, Executable
-from fiveloop.core.backend.tree import LEAF, TREE
+from fiveloop.core.backend.tree import LEAF, TREE, register_container
 
 F4 = np.dtype("f4")
 Make = Callable[[Miss, tuple[int, ...], tuple[str, ...]], Callable[..., Any]]
@@ -108,6 +108,69 @@ def test_trees_come_back_as_trees(make: Make) -> None:
     assert miss.asked == 1
     f({"a": array(1)})
     assert miss.asked == 2
+
+
+class Wrapping:
+    """A container whose attribute has the name of an array's buffer."""
+
+    def __init__(self, part: Any) -> None:
+        self._a = part
+
+
+register_container(Wrapping, lambda x: ((x._a,), None), lambda _, parts: Wrapping(*parts))
+
+
+def deep(x: Any) -> Any:
+    for _ in range(100):
+        x = [x]
+    return x
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: [[x], [x, x], {"a": x, "c": x}],
+        lambda x: [x, [x, x, x], {"a": x, "c": x}],
+        lambda x: [x, (x, x), {"a": x, "c": x}],
+        lambda x: [x, [x, x], {"a": x, "b": x, "c": x}],
+        lambda x: [x, [x, x], {"b": x, "c": x}],
+        lambda x: [x, [x, None], {"a": x, "c": x}],
+        lambda x: [x, [x, Wrapping(x)], {"a": x, "c": x}],
+        lambda x: [x, [x, deep(x)], {"a": x, "c": x}],
+        lambda x: [x, [array([1, 2]), x], {"a": x, "c": x}],
+    ],
+)
+def test_the_dictionary_path_tells_structures_apart(other: Callable[[Any], Any]) -> None:
+    miss = Adder()
+    f = by_dict(miss)
+    for k in range(3):
+        x = array(k)
+        for tree in ([x, [x, array(9)], {"c": x, "a": array(10)}], other(x)):
+            given, structure = TREE.flatten(tree)
+            leaves, found = TREE.flatten(f(tree))
+            assert found == structure
+            for y, z in zip(leaves, given, strict=True):
+                np.testing.assert_array_equal(read(y), read(z) + 1)
+    assert miss.asked == 2
+
+
+def test_named_arguments_are_not_taken_for_a_dict(make: Make) -> None:
+    asked = []
+    executable = adding([()] * 2, 1.0)
+
+    def miss(*args: Any, **kwargs: Any) -> tuple[Any, Fast]:
+        asked.append((args, kwargs))
+        out = TREE.flatten([args, kwargs])[1]
+        buffers = [x._a for x in TREE.flatten((args, kwargs))[0]]
+        outs = executable.execute(buffers)
+        return call.wrap_outputs(out, outs), call.make_fast(executable, 2, out)
+
+    f = make(miss, (), ())
+    x = array(1)
+    for _ in range(2):
+        assert f((x,), {"y": x})[1] == {}
+        assert list(f(x, y=x)[1]) == ["y"]
+    assert len(asked) == 2
 
 
 def test_named_arguments_are_part_of_the_signature(make: Make) -> None:

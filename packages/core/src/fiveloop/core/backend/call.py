@@ -13,9 +13,17 @@ from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
-from .client import AFTER_FORK, AvalLike, Buffer, Executable, default_client, require_alive
+from .client import (
+    AFTER_FORK,
+    BUFFER_CLASS,
+    AvalLike,
+    Buffer,
+    Executable,
+    default_client,
+    require_alive,
+)
 from .native import xla
-from .tree import CALL, LEAF, TREE, TreeDef
+from .tree import CALL, LEAF, TREE, Different, Reader, TreeDef, reader
 
 MANY_LEAVES = 8
 """From this many leaves on, the dictionary path is faster (measured)."""
@@ -314,6 +322,11 @@ class Retargetable(partial[Any]):
         state.__setstate__((target, (), {}, self.__dict__))
 
 
+_aval_of: Any = BUFFER_CLASS.aval.fget  # type: ignore[attr-defined]  # half the time of the attribute
+_UNLIKE = (Different, KeyError, AttributeError, TypeError, ValueError, RecursionError)
+"""What is raised where a tree is read as one of another structure."""
+
+
 class DictCall:
     """A call by a dictionary on (structure, *avals), for functions of many leaves.
 
@@ -321,7 +334,7 @@ class DictCall:
     array class may have an attribute `_a`. `guard` gets each error, before it goes on.
     """
 
-    __slots__ = ("_guard", "_last", "_miss", "_static", "_table")
+    __slots__ = ("_guard", "_last", "_miss", "_read", "_static", "_table")
 
     def __init__(
         self,
@@ -332,44 +345,57 @@ class DictCall:
     ) -> None:
         self._miss = miss
         self._guard = guard
-        self._static = (frozenset(static_argnums), frozenset(static_argnames))
+        chosen = frozenset(static_argnums), frozenset(static_argnames)
+        self._static = chosen if any(chosen) else None
         self._table: dict[Any, Direct] = {}
         self._last: tuple[Any, Any] = (None, None)
+        self._read: tuple[TreeDef, Reader] = (LEAF, reader(LEAF))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function."""
         try:
-            return self._run(args, kwargs)
+            # A list tells named arguments from a dict that is the second of two.
+            given: Any = [args, kwargs] if kwargs else args
+            static = None
+            if self._static:
+                given, static = _part_static(args, kwargs, *self._static)
+            # Mostly a call is like the one before, and comparing is cheaper than flattening and hashing.
+            tree, read = self._read
+            try:
+                buffers = [leaf._a for leaf in read(given)]
+                key = (tree, static, *map(_aval_of, buffers))
+            except _UNLIKE:
+                known = self._flattened(given, static)
+                if known is None:
+                    return self._miss(*args, **kwargs)[0]
+                buffers, key = known
+            last_key, direct = self._last
+            if key != last_key:
+                direct = self._table.get(key)
+                if direct is None:
+                    return self._first_call(key, args, kwargs)
+                self._last = (key, direct)
+            run, handlers, build = direct
+            try:
+                results = run(buffers)
+            except xla.JaxRuntimeError:
+                require_alive(buffers)
+                raise
+            outs = results.consume_with_handlers(handlers)
+            return _array.wrap(outs[0]) if build is None else build(outs)
         except Exception as error:
             self._guard(error)
             raise
 
-    def _run(self, args: Any, kwargs: Any) -> Any:
-        if self._static[0] or self._static[1]:
-            dynamic, static = _part_static(args, kwargs, *self._static)
-        else:
-            dynamic, static = (args, kwargs), None
+    def _flattened(self, given: Any, static: Any) -> tuple[list[Buffer], Any] | None:
+        """The buffers and the key of a call that is not like the one before; None if there are others than arrays."""
         try:
-            leaves, tree = TREE.flatten(dynamic)
+            leaves, tree = TREE.flatten(given)
             buffers = [leaf._a for leaf in leaves]
         except (AttributeError, ValueError):  # other leaves than arrays, dict keys without an order
-            return self._miss(*args, **kwargs)[0]
-        key = (tree, static, *[buf.aval for buf in buffers])
-        last_key, direct = self._last
-        if key != last_key:
-            # Mostly a call is like the one before, and comparing is cheaper than hashing.
-            direct = self._table.get(key)
-            if direct is None:
-                return self._first_call(key, args, kwargs)
-            self._last = (key, direct)
-        run, handlers, build = direct
-        try:
-            results = run(buffers)
-        except xla.JaxRuntimeError:
-            require_alive(buffers)
-            raise
-        outs = results.consume_with_handlers(handlers)
-        return _array.wrap(outs[0]) if build is None else build(outs)
+            return None
+        self._read = (tree, reader(tree))
+        return buffers, (tree, static, *map(_aval_of, buffers))
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
         result, fast = self._miss(*args, **kwargs)[:2]
