@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import ConcretizationError, PolicyError, grad, jit
+from fiveloop.core import ConcretizationError, PolicyError, custom_vjp, grad, jit
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
 from fiveloop.remat import (
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "policy": (
         lambda: checkpoint(misfit, policy=3),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        "checkpoint: policy must be callable on an equation, got 3",
+        "checkpoint: policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got 3",
     ),
     "budget of no kind": (
         lambda: checkpoint(misfit, budget=[1]),  # type: ignore[call-overload]  # that is the point
@@ -265,3 +265,31 @@ def test_names_that_label_nothing_are_told_once(
         assert len(told) == 1
         assert told[0].startswith(f"{message}\n  at ")
         assert "test_errors.py" in told[0]
+
+
+@custom_vjp
+def by_rule(x: Any) -> Any:
+    return fnp.sin(fnp.exp(x))
+
+
+by_rule.defvjp(
+    lambda x: (by_rule(x), checkpoint_name(fnp.exp(x), "inner")),
+    lambda inner, ct: (ct * fnp.cos(inner) * inner,),
+)
+
+
+def test_labels_that_a_rule_gives_are_known_with_the_derivative(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def ruled(x: Any) -> Any:
+        return by_rule(x) * 2.0
+
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        grad(checkpoint(ruled, policy=policies.save_only_these_names("inner")))(1.0)
+        assert not caplog.records
+        wrong = checkpoint(ruled, policy=policies.save_only_these_names("iner"))
+        wrong(1.0)
+        assert not caplog.records
+        grad(grad(wrong))(1.0)
+    (record,) = caplog.records
+    assert "did you mean 'inner'?\n  at " in record.getMessage()

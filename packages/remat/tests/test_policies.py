@@ -396,6 +396,27 @@ def test_of_several_results_a_policy_saves_its_own(policy: Policy, kept: str) ->
     assert forward_and_back(f, policy) == 2
 
 
+@pytest.mark.parametrize("call", [jit, closed_call, checkpoint])
+def test_a_policy_judges_results_of_calls_by_where_the_call_is(call: Any) -> None:
+    def f(x: Any) -> Any:
+        return sp.sin(call(unlabelled)(x))
+
+    def calls(eqn: policies.Candidate) -> bool:
+        return eqn.primitive.name in ("closed_call", "checkpoint") and eqn.path == ("checkpoint",)
+
+    found = saved_residuals(checkpoint(f, policy=calls), SQUARE)
+    assert sorted(r.origin for r in found) == ["argument `x`", "result of dot_general"]
+
+
+def test_an_outer_policy_knows_the_labels_of_results_of_checkpoints() -> None:
+    def f(x: Any) -> Any:
+        return sp.sin(checkpoint(product)(x))
+
+    found = saved_residuals(checkpoint(f, policy=NAMED), SQUARE)
+    assert sorted(r.origin for r in found) == ["argument `x`", "named 'product'"]
+    assert forward_and_back(f, NAMED) == 2
+
+
 def test_what_a_call_does_to_unknown_values_is_not_done_again_for_its_results() -> None:
     """The staged half of the call prints, so it cannot be cut in two: the known result is kept."""
 

@@ -15,7 +15,7 @@ from fiveloop.core.primitives import check
 from fiveloop.remat.budget.amount import amount
 from fiveloop.remat.budget.plan import planned
 from fiveloop.remat.makers import maker_of
-from fiveloop.remat.name import labels_first, tell_of_unknown
+from fiveloop.remat.name import labels_first, labels_in, may_get_labels, tell_of_unknown
 from fiveloop.remat.policies import both_save, names_in, nothing_saveable, undecided
 from fiveloop.remat.primitive import AGAIN, CheckpointParams, Origin, checkpoint_p
 from fiveloop.state import discharge
@@ -105,9 +105,14 @@ def checkpoint(
         values, tree = flatten_arguments((args, kwargs), naming)
         staged, flat = staging.stage_call(fun, values, tree)
         refuse_closed_over(naming, staged.captured, values, tree)
-        tell_of_unknown(names_in(chosen), staged.jaxpr, flatten.function_name(fun))
-        origin = Origin(flatten.function_name(fun))
-        params = CheckpointParams(staged.jaxpr, chosen, origin, apart, budget=room)
+        name = flatten.function_name(fun)
+        unlabelled = names_in(chosen) - labels_in(staged.jaxpr)
+        if not may_get_labels(staged.jaxpr):
+            tell_of_unknown(unlabelled, staged.jaxpr, name, trace.current_source())
+            unlabelled = frozenset()
+        params = CheckpointParams(
+            staged.jaxpr, chosen, Origin(name), apart, budget=room, unlabelled=unlabelled
+        )
         return flat.unflatten(extend.bind(checkpoint_p, *staged.captured, *values, params=params))
 
     return checkpointed
@@ -132,6 +137,8 @@ def checkpoint_split(
 ) -> extend.EqnSplit:
     """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
     p: CheckpointParams = eqn.params
+    tell_of_unknown(p.unlabelled, p.jaxpr, p.origin.name, eqn.source)
+    p = replace(p, unlabelled=frozenset())
     if p.budget is not None and any(unknown):
         p = planned(p, unknown, eqn.source)
     at_hand = [
@@ -157,7 +164,8 @@ def checkpoint_split(
     staged_outs = util.select_by(cut.out_staged, eqn.outvars)
     staged = extend.new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
     # A result is had outside, where the outer policy alone decides.
-    saved_outs = {k for k in range(len(eqn.outvars)) if plan.verdict(maker_of(eqn, k).eqn).saves}
+    outer = plan.outside()
+    saved_outs = {k for k in range(len(eqn.outvars)) if maker_of(eqn, k).verdict(outer).saves}
     kept = kept_outs([cut]) | saved_outs if again else None
     halves = set_apart([known], staged, cut.out_unknown, kept)
     if halves.again:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass, replace
 
 
@@ -26,6 +26,18 @@ class Maker:
         for _, body in self.around:
             total *= body.trips
         return total
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of what the equation makes."""
+        labels = transforms.labels_of(self.jaxpr) if self.jaxpr else {}
+        return tuple(name for v in self.eqn.outvars for name in labels.get(v, ()))
+
+    def verdict(self, plan: transforms.SavingPlan) -> rules.Verdict:
+        """The verdict of a plan for the jaxpr that holds the outermost equation around."""
+        path = (*plan.path, *[eqn.primitive.name for eqn, _ in self.around])
+        plan = replace(plan, path=path)
+        return plan.verdict(self.eqn, dict.fromkeys(self.eqn.outvars, self.labels))
 
     def inside(self, eqn: ir.Eqn, body: rules.Body) -> Maker:
         """The same maker, seen from outside of a body."""

@@ -101,7 +101,14 @@ def labels_in(jaxpr: Jaxpr) -> frozenset[str]:
     return jaxpr.remember("labels", found)
 
 
-def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
+def may_get_labels(jaxpr: Jaxpr) -> bool:
+    """Whether a rule of a function in the jaxpr may label values, which is known when it is differentiated."""
+    return any(prim.holds_functions for prim in ir.primitives_in(jaxpr))
+
+
+def tell_of_unknown(
+    names: frozenset[str], jaxpr: Jaxpr, fun: str, source: ir.Source | None
+) -> None:
     """Warn, once for each function, of names in a policy that label nothing in it."""
     known = sorted(labels_in(jaxpr))
     for name in sorted(names.difference(known)):
@@ -114,7 +121,7 @@ def tell_of_unknown(names: frozenset[str], jaxpr: Jaxpr, fun: str) -> None:
         shown = ", ".join(map(repr, known)) or "none"
         _warn_once(
             f"checkpoint of {fun}: the policy names {name!r}, and the names in {fun} are: {shown}; {hint}"
-            f"{errors.at_source(trace.current_source())}"
+            f"{errors.at_source(source)}"
         )
 
 

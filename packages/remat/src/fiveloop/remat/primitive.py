@@ -27,6 +27,7 @@ class CheckpointParams:
 
     `recomputes` marks the half that computes again what was not saved; XLA may merge that with the first computation
     unless `prevent_cse`. With a `budget` the jaxpr becomes one of checkpoints when it is split; `choice` is the plan.
+    `unlabelled` are names in the policy that label nothing, unless custom rules in the jaxpr do so.
     """
 
     jaxpr: Jaxpr
@@ -36,6 +37,7 @@ class CheckpointParams:
     recomputes: bool = False
     budget: Amount | None = None
     choice: Choice | None = None
+    unlabelled: frozenset[str] = frozenset()
 
 
 checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint")

@@ -9,7 +9,6 @@ from typing import Any
 from fiveloop.core import Jaxpr, ir, prims, pytree, rules, transforms
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.transforms.policies import SavingPlan, labels_of
 from fiveloop.remat import policies
 from fiveloop.remat.budget.amount import Choice
 from fiveloop.remat.makers import Maker, bodies_of, maker_in, maker_of
@@ -180,14 +179,13 @@ class Halves:
             return Residual(atom.aval, origin, None, needed_by=needs, reason="there anyway")
         trips = _trips(atom, made)
         origin, made = _origin(made)
-        label = _label(made)
-        policy, verdict, reason = _judged(made, label, needs)
+        policy, verdict, reason = _judged(made, needs)
         return Residual(
             atom.aval,
             origin,
             made.eqn.source,
             made.path,
-            label,
+            next(iter(made.labels), ""),
             trips,
             needs,
             policy,
@@ -266,13 +264,6 @@ def _origin_of(eqn: ir.Eqn) -> str:
     return f"named {eqn.params.name!r}" if named else f"result of {eqn.primitive}"
 
 
-def _label(made: Maker) -> str:
-    if made.eqn.primitive is name_p:
-        return str(made.eqn.params.name)
-    labels = labels_of(made.jaxpr) if made.jaxpr else {}
-    return next((name for v in made.eqn.outvars for name in labels.get(v, ())), "")
-
-
 def _trips(atom: ir.Atom, made: Maker) -> int:
     """How many steps a residual is stacked over: 1 if it has the size of what one step makes."""
     sizes = [ir.size_of(v.aval.shape) for v in made.eqn.outvars]
@@ -280,17 +271,14 @@ def _trips(atom: ir.Atom, made: Maker) -> int:
     return made.trips if stacked else 1
 
 
-def _judged(made: Maker, label: str, needs: Sequence[Need]) -> tuple[str, str, str]:
+def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
     """The policy around an equation, its verdict, and why the result is kept."""
     around = [eqn.params.policy for eqn, _ in made.around if eqn.primitive is checkpoint_p]
     in_body = any(body.role in ("loop", "branch") for _, body in made.around)
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
     budgets = [f"budget {c.budget}" for c in map(choice_of, (e for e, _ in made.around)) if c]
     name = budgets[0] if budgets else policy_name(policy)
-    names = (label,) if label else ()
-    path = tuple(eqn.primitive.name for eqn, _ in made.around)
-    plan = SavingPlan(policy, path=path)
-    verdict = plan.verdict(made.eqn, dict.fromkeys(made.eqn.outvars, names))
+    verdict = made.verdict(transforms.SavingPlan(policy))
     if (around and not verdict.saves) or (not around and needs and all(n.again for n in needs)):
         return name if around else "", verdict.kind, "computing again starts from it"
     if not around and not in_body:

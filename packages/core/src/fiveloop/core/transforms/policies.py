@@ -114,7 +114,9 @@ _OTHER = "a policy beside `|` or `&`"
 def as_policy(where: str, policy: Policy) -> Policy:
     """A policy that judges candidates; TypeError if it takes neither these nor `(primitive, *avals, **params)`."""
     if not callable(policy):
-        raise TypeError(f"{where} must be callable on an equation, got {policy!r}")
+        raise TypeError(
+            f"{where} must be callable on an equation, as those in `fiveloop.remat.policies` are, got {policy!r}"
+        )
     if isinstance(policy, Composable):
         return policy
     try:
@@ -389,6 +391,10 @@ class SavingPlan:
     def within(self, eqn: ir.Eqn) -> SavingPlan:
         """The plan for what an equation holds."""
         return replace(self, path=(*self.path, eqn.primitive.name))
+
+    def outside(self) -> SavingPlan:
+        """The plan for the equation that holds what this plan is for."""
+        return replace(self, path=self.path[:-1])
 
     def at_boundary(self, work: int | None = None) -> SavingPlan:
         """The plan for a body whose residuals leave it (a loop's, a branch's) and for what it calls."""

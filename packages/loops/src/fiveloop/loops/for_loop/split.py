@@ -41,7 +41,7 @@ def for_split(
     """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
     if eqn.params.counted and unknown[0]:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
-    verdict = plan.verdict(eqn)
+    verdict = plan.outside().verdict(eqn)
     if isinstance(verdict, rules.Slots) and eqn.params.slots is None:
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
     here = _planned(plan, unknown, inst, eqn)

@@ -32,7 +32,7 @@ def while_split(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """Cut the loop in two; nothing is known if the condition is unknown, or if both halves do what must happen once."""
-    verdict = plan.verdict(eqn)
+    verdict = plan.outside().verdict(eqn)
     if isinstance(verdict, rules.Slots):
         eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
     p: WhileParams = eqn.params
