@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 from .client import (
     AFTER_FORK,
-    BUFFER_CLASS,
     AvalLike,
     Buffer,
     Executable,
+    aval_of,
     default_client,
     require_alive,
 )
@@ -322,7 +322,6 @@ class Retargetable(partial[Any]):
         state.__setstate__((target, (), {}, self.__dict__))
 
 
-_aval_of: Any = BUFFER_CLASS.aval.fget  # type: ignore[attr-defined]  # half the time of the attribute
 _UNLIKE = (Different, KeyError, AttributeError, TypeError, ValueError, RecursionError)
 """What is raised where a tree is read as one of another structure."""
 
@@ -363,7 +362,7 @@ class DictCall:
             tree, read = self._read
             try:
                 buffers = [leaf._a for leaf in read(given)]
-                key = (tree, static, *map(_aval_of, buffers))
+                key = (tree, static, *map(aval_of, buffers))
             except _UNLIKE:
                 known = self._flattened(given, static)
                 if known is None:
@@ -395,7 +394,7 @@ class DictCall:
         except (AttributeError, ValueError):  # other leaves than arrays, dict keys without an order
             return None
         self._read = (tree, reader(tree))
-        return buffers, (tree, static, *map(_aval_of, buffers))
+        return buffers, (tree, static, *map(aval_of, buffers))
 
     def _first_call(self, key: Any, args: Any, kwargs: Any) -> Any:
         result, fast = self._miss(*args, **kwargs)[:2]

@@ -18,7 +18,7 @@ import numpy as np
 
 from fiveloop.core import arrays, ir, pytree, util
 from fiveloop.core.backend.call import Direct, make_direct
-from fiveloop.core.backend.client import Buffer
+from fiveloop.core.backend.client import Buffer, aval_of
 from fiveloop.core.lower.dispatch import Compiled, shared_program
 from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.modes import SPECIAL
@@ -137,7 +137,7 @@ def _key(args: Sequence[Any], kwargs: dict[str, Any], buffers: list[Buffer]) -> 
         kind = type(x)
         if kind is arrays.Array:
             buffers.append(x._a)
-            key.append(x._a.aval)
+            key.append(aval_of(x._a))
         elif kind in util.PLAIN:
             key.append((kind, x))
         elif (part := _part(x, buffers)) is not None:
@@ -172,11 +172,11 @@ def _kind(key: Any) -> Hashable:
     return tuple(map(_kind, key))
 
 
-_numbers: dict[Hashable, Buffer] = {}
+_numbers: dict[Hashable, arrays.Array] = {}
 util.FORGET.append(_numbers.clear)
 
 
-def _number(aval: ir.Aval, x: Any) -> Buffer | None:
+def _number(aval: ir.Aval, x: Any) -> arrays.Array | None:
     """A Python number on the device in the dtype of an array that it stands beside, if the array keeps its dtype."""
     kind = type(x)
     if kind not in _NUMBERS:
@@ -186,7 +186,7 @@ def _number(aval: ir.Aval, x: Any) -> Buffer | None:
     return found if found is not None else _new_number(key, aval, x)
 
 
-def _new_number(key: Hashable, aval: ir.Aval, x: Any) -> Buffer | None:
+def _new_number(key: Hashable, aval: ir.Aval, x: Any) -> arrays.Array | None:
     kind: Any = type(x)
     typed = arrays.partner(aval, kind)
     own = arrays.Typed(aval.dtype, aval.weak_type)
@@ -195,7 +195,8 @@ def _new_number(key: Hashable, aval: ir.Aval, x: Any) -> Buffer | None:
     if typed is not None:
         with suppress(TypeError, OverflowError):
             host = arrays.host_scalar(x, typed, "a number")
-            return _keep(_numbers, key, arrays.to_array(host).buffer)
+            made: arrays.Array = _keep(_numbers, key, arrays.to_array(host))
+            return made
     return None
 
 
@@ -203,15 +204,15 @@ def _pair(x: Any, y: Any) -> list[Buffer] | None:
     """An array and a Python number beside it, in their order."""
     if type(x) is arrays.Array:
         other = _number(x._a.aval, y)
-        return None if other is None else [x._a, other]
+        return None if other is None else [x._a, other._a]
     other = _number(y._a.aval, x) if type(y) is arrays.Array else None
-    return None if other is None else [other, y._a]
+    return None if other is None else [other._a, y._a]
 
 
 def _as_array(x: Any, like: ir.Aval) -> Any:
     """A Python number as an array like another one, if it can be that; all else as it is."""
-    buffer = _number(like, x)
-    return x if buffer is None else arrays.of_buffer(buffer)
+    number = _number(like, x)
+    return x if number is None else number
 
 
 @lru_cache(maxsize=256)
@@ -243,7 +244,8 @@ def number_to_write(aval: ir.Aval, x: Any) -> Buffer | None:
     kind, dtype_kind = type(x), aval.dtype.kind
     fits = kind is float and dtype_kind == "f" and abs(x) <= 60_000
     fits = fits or (kind is int and dtype_kind in "iuf" and 0 <= x < 128)
-    return _number(aval, x) if fits and not aval.weak_type else None
+    number = _number(aval, x) if fits and not aval.weak_type else None
+    return None if number is None else number.buffer
 
 
 def fused(
@@ -277,30 +279,26 @@ def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., A
             if BUSY and (current.trace is not EVAL or SPECIAL.count):
                 return otherwise(*args, **kwargs)
             count = 0 if kwargs else len(args)
-            given: Any = args
-            named = kwargs
+            given = None
             # The common cases first: one array, or two.
             if count == 1 and type(args[0]) is kind:
                 buffers = [args[0]._a]
-                key = buffers[0].aval
+                key = aval_of(buffers[0])
             elif count == 2 and type(args[0]) is type(args[1]) is kind:
                 buffers = [args[0]._a, args[1]._a]
-                key = (buffers[0].aval, buffers[1].aval)
+                key = (aval_of(buffers[0]), aval_of(buffers[1]))
             elif promotes and count == 2 and (pair := _pair(*args)) is not None:
-                given = buffers = pair
-                key = (pair[0].aval, pair[1].aval)
+                buffers = pair
+                key = (aval_of(pair[0]), aval_of(pair[1]))
             else:
-                if promotes:
-                    given, named = programs.with_numbers(args, kwargs)
+                given = programs.with_numbers(args, kwargs) if promotes else (args, kwargs)
                 buffers = []
-                key = _key(given, named, buffers)
+                key = _key(*given, buffers)
                 if key is None or not (buffers or programs.makes_arrays):
                     return otherwise(*args, **kwargs)
             program = find(key)
             if program is None:
-                program = programs.make(
-                    key, [*map(arrays.of_buffer, given)] if given is buffers else given, named
-                )
+                program = programs.make(key, *given or ([*map(arrays.of_buffer, buffers)], {}))
             if program:
                 run, handlers, build = program
                 try:
