@@ -127,8 +127,8 @@ def doubled(x: Any) -> Any:
 def groups() -> None:
     """Lanes of which one in ten takes a branch, the others a cheap one: in groups, and both branches for all."""
     lanes: Any = import_module("fiveloop.loops.cond.lanes")
-    kept = lanes.SORTED, lanes.MOVED
-    lanes.SORTED = lanes.MOVED = 0.0
+    kept = lanes.PLACED, lanes.MOVED
+    lanes.PLACED = lanes.MOVED = 0.0
     measured: list[Measured] = []
     branches = ((looped, 64), (looped, 1), (chained, 64), (chained, 1), (multiplied, 64))
     for (branch, width), count in product((*branches, (doubled, 64)), (512, 4_000)):
@@ -145,8 +145,8 @@ def groups() -> None:
         print(f"{branch.__name__}, {count} lanes of {width}: {times[True] / times[False]:.2f}")
         work = sum(operations_of(make_jaxpr(f)(rows[0])) for f in (branch, doubled))
         measured.append(((work / 2, 8 * width), times))
-    lanes.SORTED, lanes.MOVED = kept
-    rates = product((0.005, 0.01, 0.02, 0.05, 0.1), (100.0, 220.0, 400.0), (0.0, 0.4, 1.0))
+    lanes.PLACED, lanes.MOVED = kept
+    rates = product((0.01, 0.02, 0.05, 0.1), (10.0, 20.0, 50.0, 200.0), (0.0, 0.2, 0.4, 1.0))
     best(measured, [*rates], lambda r, known: known[0] * r[0] >= r[1] + known[1] * r[2])
 
 

@@ -7,5 +7,5 @@ from fiveloop.loops.cond import lanes
 
 @pytest.fixture(autouse=True)
 def _lanes_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "SORTED", 0.0)
+    monkeypatch.setattr(lanes, "PLACED", 0.0)
     monkeypatch.setattr(lanes, "MOVED", 0.0)

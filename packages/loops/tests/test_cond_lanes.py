@@ -265,7 +265,7 @@ def test_lanes_are_put_in_order_by_gathers() -> None:
 
 
 def test_lanes_of_cheap_branches_are_not_put_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sorting them would take longer than both branches."""
+    """Putting them in order would take longer than both branches."""
     monkeypatch.undo()
 
     def printed(branch: Any, way: Any) -> str:
@@ -279,8 +279,18 @@ def test_lanes_of_cheap_branches_are_not_put_in_groups(monkeypatch: pytest.Monke
         return while_loop(lambda x: x[0] < 9, lambda x: x + 1, x)
 
     assert printed(sin, "group") == printed(sin, "select")
-    assert "sort" in printed(dear, "group")
-    assert "sort" in printed(long, "group")
+    assert " cond " in printed(dear, "group")
+    assert " cond " in printed(long, "group")
+
+
+def test_lanes_are_put_in_blocks_by_one_kernel() -> None:
+    """So long a loop is not small to XLA, which would run each step of some nanoseconds as several kernels."""
+    one = lambda x: cond(x > 0, sin, exp, x, vmap="group")
+    many = np.ones((2, 20_000), np.float32)
+    for f, x in ((vmap(one), many[0]), (vmap(vmap(one)), many)):
+        text = jit(f).lower(x).compile().as_text()
+        entry = text[text.index("ENTRY") :]
+        assert "while(" not in entry
 
 
 def test_lanes_of_dear_branches_run_in_smaller_blocks() -> None:

@@ -91,6 +91,13 @@ def test_preferred_element_type() -> None:
     assert by_x.dtype == np.float16 and host(by_x).tolist() == [[2.0] * 3] * 2
 
 
+def test_a_matrix_times_a_vector_of_each_lane_transposes_nothing() -> None:
+    w, xs = np.ones((4, 3)), np.ones((5, 3))
+    text = str(make_jaxpr(vmap(lambda x: dot(w, x)))(xs))
+    assert "dot_general" in text
+    assert "transpose" not in text
+
+
 @pytest.mark.parametrize("dims", [(0, 0), (1, None), (None, 2), (2, 1), (3, 0)])
 def test_batch_equals_a_loop(dims: tuple[int | None, int | None]) -> None:
     numbers = (((1,), (2,)), ((2,), (0,)))

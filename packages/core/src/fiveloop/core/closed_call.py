@@ -14,11 +14,15 @@ from fiveloop.core.dataclass import dataclass, field, replace
 
 @dataclass(frozen=True)
 class ClosedCallParams:
-    """The jaxpr that is called: `[*operands] -> [*results]`; a jit is a call with `inline` False."""
+    """The jaxpr that is called: `[*operands] -> [*results]`; a jit is a call with `inline` False.
+
+    `one_kernel` asks the compiler for one kernel, which runs on one thread: for loops whose steps take nanoseconds.
+    """
 
     jaxpr: ir.Jaxpr
     name: str = field(default="", compare=False)
     inline: bool = False
+    one_kernel: bool = False
 
 
 closed_call_p: ir.Primitive[ClosedCallParams] = ir.Primitive("closed_call")
@@ -374,7 +378,7 @@ def closed_call_lower(ctx: Any, operands: hlo.IRValues, p: ClosedCallParams) -> 
     """Call the function of the jaxpr, or write its operations here."""
     if p.inline:
         return list(ctx.inline(p.jaxpr, operands))
-    return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))
+    return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands, p.one_kernel))
 
 
 def closed_call_bodies(p: ClosedCallParams) -> list[rules.Body]:

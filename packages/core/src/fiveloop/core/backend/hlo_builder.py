@@ -136,6 +136,10 @@ class _AroundLoop:
     first: int
 
 
+_ONE_KERNEL = 'mhlo.frontend_attributes = {inlineable = "false", xla_cpu_small_call = "true"}'
+"""XLA's CPU gives the loops that it finds small a call with the second of these."""
+
+
 class Builder:
     """One StableHLO module while it is being written."""
 
@@ -185,11 +189,14 @@ class Builder:
         self._functions.append((public, "\n".join(lines)))
         return symbol
 
-    def call(self, symbol: str, args: IRValues, results: Sequence[TypeSpec]) -> list[IRValue]:
-        """Call a function of this module by its symbol."""
+    def call(
+        self, symbol: str, args: IRValues, results: Sequence[TypeSpec], one_kernel: bool = False
+    ) -> list[IRValue]:
+        """Call a function of this module by its symbol; XLA's CPU compiles `one_kernel` for all of it."""
         out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
+        attrs = f" {{{_ONE_KERNEL}}}" if one_kernel else ""
         return self.emit_many(
-            f"func.call @{symbol}({names(args)}) : ({types(args)}) -> {out_types}", results
+            f"func.call @{symbol}({names(args)}){attrs} : ({types(args)}) -> {out_types}", results
         )
 
     def text(self) -> str:

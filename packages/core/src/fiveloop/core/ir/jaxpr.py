@@ -409,7 +409,7 @@ def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:
 
     >>> params = ClosedCallParams(make_jaxpr(lambda x: (x, x * x))(1.0), "square")
     >>> with_jaxprs(params, lambda jaxpr: dce(jaxpr, (True, False))[0])
-    ClosedCallParams(jaxpr={ lambda a:f32*[] ; let in (a,) }, name='square', inline=False)
+    ClosedCallParams(jaxpr={ lambda a:f32*[] ; let in (a,) }, name='square', inline=False, one_kernel=False)
     """
     return with_values(params, lambda x: fun(x) if isinstance(x, Jaxpr) else x)
 

@@ -294,14 +294,17 @@ class LowerContext:
         written.update(y.name for x, y in zip(xs, outs, strict=True) if x.name in written)
         return outs
 
-    def call(self, jaxpr: ir.Jaxpr, name: str, args: hlo.IRValues) -> list[IRValue]:
+    def call(
+        self, jaxpr: ir.Jaxpr, name: str, args: hlo.IRValues, one_kernel: bool = False
+    ) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
         key = (name, jaxpr.remember("body", lambda: _body_key(jaxpr)))
         if key not in self._module.functions:
             self._module.functions[key] = self._function(jaxpr, name)
         symbol = self._module.functions[key]
         hidden = [self._consts[id(c)] for c in jaxpr.consts]
-        return self.b.call(symbol, [*hidden, *args], [(a.shape, a.dtype) for a in jaxpr.out_avals])
+        results = [(a.shape, a.dtype) for a in jaxpr.out_avals]
+        return self.b.call(symbol, [*hidden, *args], results, one_kernel)
 
     def _function(self, jaxpr: ir.Jaxpr, name: str) -> str:
         consts = jaxpr.consts

@@ -223,8 +223,12 @@ def _dot_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: DotParams)
         return [trace.bind1(dot_general_p, x, y, params=both)], [0]
     # A batch axis of one operand only is one more free axis of it.
     one = replace(p, contract=contract, batch=batch)
-    out = trace.bind1(dot_general_p, x, y, params=one)
     place = len(batch[0])
+    if one.free(1, y.ndim) == (dy,):
+        # Vectors on the right go to the left, as rows: so the batch axis comes first, and nothing is transposed.
+        x, y, dx, dy = y, x, dy, dx
+        one = replace(one, contract=contract[::-1], batch=batch[::-1])
+    out = trace.bind1(dot_general_p, x, y, params=one)
     if dx is not None:
         return [out], [place + one.free(0, x.ndim).index(dx)]
     assert dy is not None, "unreachable: some operand is batched"

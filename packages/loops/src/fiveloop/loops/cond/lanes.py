@@ -1,9 +1,8 @@
 """Batching in which each lane runs only the branch that it takes.
 
-In groups, lanes are sorted by branch, and a loop runs over blocks of lanes that take the same one, where that is
-estimated to take less time than all branches for all lanes. Sorting before the loop leaves slices of the rows in it,
-whose derivatives are slices, too. In series, a loop runs over lanes; that serves
-Refs and effects too, which belong to one lane each.
+In groups, a loop runs over blocks of lanes that take the same branch, where that is estimated to take less time than
+all branches for all lanes. Rows are put in their places before the loop, which leaves slices in it, whose derivatives
+are slices, too. In series, a loop runs over lanes; that serves Refs and effects too, which belong to one lane each.
 """
 
 from __future__ import annotations
@@ -14,21 +13,32 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ad, custom_linear_solve, ir, prims, trace, transforms, util
+from fiveloop.core import (
+    Jaxpr,
+    Value,
+    ad,
+    custom_linear_solve,
+    custom_vmap,
+    ir,
+    prims,
+    trace,
+    transforms,
+    util,
+)
+from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.index import parse
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.primitives.while_loop import while_p
-from fiveloop.loops.record import Called
+from fiveloop.loops.record import MACHINERY, Called
 from fiveloop.loops.tracing import loop_of, trace_body
-from fiveloop.state import AbstractRef, Ref, WriteEffect, api, predicate
+from fiveloop.state import AbstractRef, Ref, WriteEffect, api
 
-OPERATION, SORTED, MOVED, TURN = 0.02, 220.0, 0.4, 2_000.0
-"""Nanoseconds: of an operation of a lane, of putting a lane in order, of each byte of it, and of a block of lanes.
+OPERATION, PLACED, MOVED, TURN = 0.05, 10.0, 0.4, 5_000.0
+"""Nanoseconds: of an operation of a lane, of giving a lane its place, of each byte of it, and of a block of lanes.
 
 Measured on two versions of jaxlib with branches of 2 to 42,000 operations a lane, in 512 and 4,000 lanes, of which one
-in ten takes the dear one: `benchmarks/planning/rates.py groups`. An operation is set so low that no loop of these takes
-longer in groups; a block by the sizes from 8 to 512 that were fastest on jaxlib 0.10.2.
+in ten takes the dear one: `benchmarks/planning/rates.py groups`. With these rates each of those runs in the faster way;
+a block has the size from 8 to 512 that was fastest on jaxlib 0.10.2.
 """
 LARGEST_BLOCK = 128
 
@@ -48,7 +58,7 @@ def groups_pay(dims: ad.BatchAxes, p: CondParams) -> bool:
     if not all(map(ir.is_constant, [*work, moved])):
         return True
     spared = sum(work) * (len(work) - 1) / len(work)
-    return bool(spared * OPERATION >= SORTED + moved * MOVED)
+    return bool(spared * OPERATION >= PLACED + moved * MOVED)
 
 
 def _repeats(jaxpr: Jaxpr) -> bool:
@@ -59,11 +69,11 @@ def _repeats(jaxpr: Jaxpr) -> bool:
 
 
 def _block_size(size: int, p: CondParams) -> int:
-    """Lanes in a block: more of them are fewer turns of the loop, but the last block of each branch is less full."""
+    """Lanes in a block: a power of two. More are fewer turns, but the last block of each branch is less full."""
     work = max(transforms.operations_of(b) for b in p.branches)
     lane = OPERATION * work if ir.is_constant(work) and work else OPERATION
     best = sqrt(size * TURN / lane / max(1, len(p.branches) - 1))
-    return int(max(1, min(LARGEST_BLOCK, size, 2 ** round(log2(best)))))
+    return max(1, min(LARGEST_BLOCK, 1 << (size - 1).bit_length(), 1 << round(log2(max(best, 1)))))
 
 
 def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
@@ -74,61 +84,144 @@ def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams)
     index, *rest = transforms.in_front(size, operands, dims)
     batched = tuple(d is not None for d in dims[1:])
     block = _block_size(size, p)
+    steps = -(-size // block) + len(p.branches) - 1
     branches = [transforms.batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
     choice = CondParams((*branches, _nothing(branches[0])))
-    taken, order = prims.sort_together([index, prims.iota(np.int32, size)], 0)
-    places = prims.argsort(order)
-    # Behind the last lane is room for the rest of its block; there, no branch is left to be taken.
-    taken = prims.pad(taken, len(branches), [0], [block])
-    states = [
-        _with_room(_permuted(x, order, places), block)
-        for b, x in zip(batched, rest, strict=True)
-        if b
-    ]
-    rows = [a.unbatched(0).batched(size + block) for a in branches[0].out_avals]
+    blocks = _Blocks.of(index, (steps, block), len(p.branches))
+    states = [blocks.split(x) for b, x in zip(batched, rest, strict=True) if b]
+    rows = [a.unbatched(0).batched(block).batched(steps) for a in branches[0].out_avals]
 
-    def body(step: Value, next_lane: Value, *refs: Value) -> list[Value]:
-        start = prims.clamp(0, next_lane[...], size)
-        here = taken[parse.ds(start, block)]
-        is_there = here == here[0]
+    def body(step: Value, *refs: Value) -> list[Value]:
         given = iter(refs)
-        ins = [
-            _filled(is_there, next(given)[parse.ds(start, block)]) if b else x
-            for b, x in zip(batched, rest, strict=True)
-        ]
-        # What lanes give that are not there lies in the rows of the next group, which are written later, or behind the
-        # last one.
-        outs = trace.bind(cond_p, here[0], *ins, params=choice)
+        ins = [next(given)[step] if b else x for b, x in zip(batched, rest, strict=True)]
+        outs = trace.bind(cond_p, blocks.branches[step], *ins, params=choice)
         for ref, x in zip(given, outs, strict=True):
-            ref[parse.ds(start, block)] = x
-        next_lane[...] = start + is_there.sum(dtype=np.int32)
+            ref[step] = x
         return []
 
-    steps = -(-size // block) + len(branches) - 1
-    operands, branches_taken = rest, taken
+    operands, branches_taken = rest, blocks.branches
     holds = lambda: (operands, branches_taken)
-    story = _Story(p, "lanes in groups", batched, holds, "next lane")
-    first = transforms.zeros_of(INDEX)
-    found = _loop(steps, body, [first, *states, *map(transforms.zeros_of, rows)], story)
-    return [_permuted(x[:size], places, order) for x in found[1 + len(states) :]]
+    story = _Story(p, "lanes in groups", batched, holds)
+    found = _loop(steps, body, [*states, *map(transforms.zeros_of, rows)], story)
+    return [blocks.joined(x) for x in found[len(states) :]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Lanes in blocks of those that take the same branch, of which some places stay free.
+
+    `branches` are those of the blocks, the number of branches for a block without lanes. `lanes` has the lane of each
+    place, and `places` the place of each lane; a free place has the first lane of its block in `filled`, and in
+    `lanes` the number of lanes. There are as many `places` as `lanes`, so that one is the other's inverse.
+    """
+
+    size: int
+    shape: tuple[int, int]
+    branches: Value
+    lanes: Value
+    filled: Value
+    places: Value
+
+    @staticmethod
+    def of(index: Value, shape: tuple[int, int], num_branches: int) -> _Blocks:
+        """The blocks of lanes that take the branches at `index`."""
+        (size,) = index.shape
+        branches, lanes, places = _placed(index, shape, num_branches)
+        first = prims.broadcast_to(lanes.reshape(shape)[:, :1], shape).reshape(lanes.shape)
+        filled = prims.select(prims.equal(lanes, size), first, lanes)
+        return _Blocks(size, shape, branches, lanes, filled, places)
+
+    def split(self, x: Value) -> Value:
+        """The rows of an array, a block of lanes each."""
+        room = self.lanes.shape[0] - self.size
+        rows = prims.pad(x, False, [0] * x.ndim, [room, *[0] * (x.ndim - 1)])
+        return _permuted(rows, self.filled, self.places).reshape(*self.shape, *x.shape[1:])
+
+    def joined(self, x: Value) -> Value:
+        """The rows of all lanes in order."""
+        rows = x.reshape(*self.lanes.shape, *x.shape[2:])
+        return _permuted(rows, self.places, self.lanes)[: self.size]
+
+
+def _placed(index: Value, shape: tuple[int, int], num_branches: int) -> list[Value]:
+    """The branch of each block, the lane of each place, and the place of each lane; of each row of lanes, in rows.
+
+    One kernel does it, which a scatter would not let be: so a batch is rows, one after the other.
+    """
+
+    @custom_vmap
+    def placed(index: Value) -> list[Value]:
+        run = _placed_rows if index.ndim > 1 else _placed_row
+        jaxpr = trace.stage_closed(
+            lambda index: run(index, shape, num_branches), [index.aval], "lanes in blocks"
+        )
+        params = ClosedCallParams(jaxpr, one_kernel=True)
+        return trace.bind(closed_call_p, index, params=params)
+
+    placed.def_vmap(lambda size, batched, index: (placed(index), [True] * 3))
+    return placed(index)
+
+
+def _placed_rows(index: Value, shape: tuple[int, int], num_branches: int) -> list[Value]:
+    """`_placed_row` of each row of lanes."""
+    *axes, size = index.shape
+    rows = index.reshape(-1, size)
+    steps, block = shape
+
+    def body(k: Value, *refs: Value) -> list[Value]:
+        for ref, x in zip(refs, _placed_row(rows[k], shape, num_branches), strict=True):
+            ref[k] = x
+        return []
+
+    lengths = (steps, steps * block, steps * block)
+    states = [transforms.zeros_of(INDEX.batched(n).batched(rows.shape[0])) for n in lengths]
+    return [x.reshape(*axes, -1) for x in _machinery(rows.shape[0], body, states)]
+
+
+def _placed_row(index: Value, shape: tuple[int, int], num_branches: int) -> list[Value]:
+    """One pass over the lanes.
+
+    A lane goes to the next place of its branch's block, or, if that block is full, to the first of a new one.
+    """
+    steps, block = shape
+    count = steps * block
+
+    def body(lane: Value, used: Value, ends: Value, branches: Value, *of_places: Value) -> Any:
+        lanes, places = of_places
+        branch = prims.clamp(0, index[lane], num_branches - 1)
+        old = ends[...]
+        end = old[branch]
+        # `ends` has only places, and `block` is a power of two.
+        is_full = prims.equal(end & (block - 1), 0)
+        place = prims.clamp(0, prims.select(is_full, used[...] * block, end), count - 1)
+        used[...] += is_full.astype(np.int32)
+        is_its = prims.equal(prims.iota(np.int32, num_branches), branch)
+        ends[...] = prims.select(is_its, place + 1, old)
+        branches[prims.clamp(0, place >> (block.bit_length() - 1), steps - 1)] = branch
+        lanes[place] = lane
+        places[lane] = place
+        return []
+
+    def full(length: int, value: int) -> Value:
+        return prims.full((length,), value, np.int32)
+
+    (size,) = index.shape
+    none = [transforms.zeros_of(INDEX), full(num_branches, 0), full(steps, num_branches)]
+    return _machinery(size, body, [*none, full(count, size), full(count, 0)])[2:]
+
+
+def _machinery(steps: int, body: Any, states: ad.Values) -> list[Value]:
+    """A loop that is a part of how lanes run."""
+    traced = trace_body(body, [AbstractRef(x.aval) for x in states], body)
+    loop = loop_of(steps, traced, False, 1)
+    return replace(loop, params=replace(loop.params, record=MACHINERY)).run(states)
 
 
 def _permuted(x: Value, order: Value, places: Value) -> Value:
-    """The rows of an array in an order, of which `places` is the inverse; its transpose is the inverse."""
+    """The rows of an array in an order; `places` is that of its transpose."""
     return custom_linear_solve(
         lambda y: y[places], x, lambda _, y: y[order], lambda _, ct: ct[places]
     )
-
-
-def _filled(is_there: Value, block: Value) -> Value:
-    """A block of lanes in which those of other groups are replaced by its first one."""
-    first = prims.broadcast_in_dim(block[0], block.shape, range(1, block.ndim))
-    return predicate.gate(is_there, block, first)
-
-
-def _with_room(x: Value, block: int) -> Value:
-    """An array with room for a block behind its last row."""
-    return prims.pad(x, False, [0] * x.ndim, [block, *[0] * (x.ndim - 1)])
 
 
 def _nothing(branch: Jaxpr) -> Jaxpr:
@@ -179,16 +272,12 @@ def _of_lane(x: Value, batched: bool, at: Any, rows: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """What is told of a loop over lanes: how they run, which operands are its states, and what holds the others.
-
-    `first` is what the state before these is called, if there is one.
-    """
+    """What is told of a loop over lanes: how they run, which operands are its states, and what holds the others."""
 
     p: CondParams
     kind: str
     are_states: Sequence[bool]
     holds: Callable[[], Any]
-    first: str = "branch taken"
 
     @property
     def called(self) -> Called:
@@ -203,7 +292,7 @@ class _Story:
         """The names of the states: the first one, operands, and then the results."""
         given = [f"operands[{k}]" for k, is_state in enumerate(self.are_states) if is_state]
         num = len(self.p.branches[0].outvars)
-        first = [self.first] * (count - num - len(given))
+        first = ["branch taken"] * (count - num - len(given))
         return [*first, *given, *[f"result[{k}]" for k in range(num)]]
 
 
