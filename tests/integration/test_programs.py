@@ -16,13 +16,19 @@ from fiveloop.testing.core.compare import assert_all_close
 from fiveloop.testing.core.cube import TRANSFORMS, check_chain, jvp_of, vjp_of
 from fiveloop.testing.core.laws import (
     check_law_eval,
+    check_law_vjp_batch,
     check_laws,
 )
 from fiveloop.testing.core.oracle import Cell
 from fiveloop.testing.core.program_steps import with_transforms
 from fiveloop.testing.core.programs import Program, programs
 from fiveloop.testing.core.samples import Sample
-from fiveloop.testing.loops.program_steps import BOUNDED_KINDS, WHILE_KINDS, of_nests
+from fiveloop.testing.loops.program_steps import (
+    BOUNDED_KINDS,
+    ENDING_KINDS,
+    WHILE_KINDS,
+    of_nests,
+)
 from fiveloop.testing.remat.program_steps import with_checkpoints
 from fiveloop.testing.state.check_steps import with_checks
 from fiveloop.testing.state.laws import (
@@ -122,6 +128,13 @@ def test_while_loops(program: Program) -> None:
     check_laws(s)
     check_law_discharge(s)
     check_law_passes(s)
+
+
+@pytest.mark.oracle
+@settings(max_examples=15)
+@given(programs(ENDING_KINDS).map(read_all))
+def test_gradients_of_lanes_that_end_at_poles(program: Program) -> None:
+    check_law_vjp_batch(program.sample(), seed=program.seed)
 
 
 def at_any_size(program: Program) -> AbstractContextManager[object]:

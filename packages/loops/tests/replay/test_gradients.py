@@ -256,6 +256,63 @@ def test_what_a_lane_computes_in_vain_leaves_no_trace() -> None:
     np.testing.assert_allclose(vmap(grad(f))(xs), want)
 
 
+def pole(w: Any, y: Any, n: Any) -> Any:
+    """Steps whose slopes are infinite at 2, by the value and by both constants."""
+    return steps(n, lambda x: w[0] / (x - 2.0) + w[1] * x + y, y)
+
+
+W2, AT_POLE, COUNTS = np.array([0.7, 0.3]), np.array([0.5, 2.0, 2.0]), np.array([3, 0, 0])
+OF_LANES: dict[str, Callable[[Step], Step]] = {
+    "first": grad,
+    "second": lambda f: grad(lambda w: fnp.sin(grad(f)(w)).sum()),
+    "tangent": lambda f: lambda w: jvp(grad(f), (w,), (W2,))[1],
+}
+
+
+@pytest.mark.parametrize("order", OF_LANES)
+def test_lanes_that_have_ended_at_a_pole(order: str) -> None:
+    """They give what the lanes share no slope, and no NaN."""
+
+    def shared(w: Any) -> Any:
+        return vmap(pole, in_axes=(None, 0, 0))(w, AT_POLE, COUNTS).sum()
+
+    alone = lambda w: pole(w, AT_POLE[0], 3)
+    want = OF_LANES[order](alone)(W2)
+    assert np.isfinite(want).all()
+    np.testing.assert_allclose(jit(OF_LANES[order](shared))(W2), want, rtol=1e-9)
+
+
+def test_gradients_of_gradients_of_lanes_at_a_pole() -> None:
+    of_lanes = vmap(grad(pole), in_axes=(None, 0, 0))
+    found = grad(lambda w: of_lanes(w, AT_POLE, COUNTS).sum())(W2)
+    np.testing.assert_allclose(found, grad(lambda w: grad(pole)(w, 0.5, 3).sum())(W2), rtol=1e-9)
+
+
+def test_batches_of_batches_at_a_pole() -> None:
+    """The inner lanes share a number, and the outer ones an array of another for each inner lane."""
+    counts = np.array([[3, 0, 0], [0, 0, 0]])
+
+    def both(w: Any, y: Any) -> Any:
+        inner = lambda w, n: vmap(pole, in_axes=(None, 0, 0))(w, y, n)
+        return vmap(inner)(w, counts).sum()
+
+    (by_w, by_y) = jit(grad(both, argnums=(0, 1)))(np.array([W2, W2]), AT_POLE)
+    want_w, want_y = grad(pole, argnums=(0, 1))(W2, AT_POLE[0], 3)
+    np.testing.assert_allclose(by_w, [want_w, [0.0, 0.0]], rtol=1e-9)
+    np.testing.assert_allclose(by_y, [want_y + 1.0, 2.0, 2.0], rtol=1e-9)
+
+
+def test_a_while_in_the_steps_gives_an_ended_lane_no_pole() -> None:
+    """It takes no step there, so that what it gives is no lane's."""
+
+    def f(w: Any, n: Any) -> Any:
+        step = lambda x: w / steps(2, lambda z: z * 0.5 + w, x) + 1.0
+        return steps(n, step, np.float64(0))
+
+    lanes = lambda w: vmap(f, in_axes=(None, 0))(w, np.array([2, 0])).sum()
+    np.testing.assert_allclose(grad(lanes)(0.7), grad(f)(0.7, 2), rtol=1e-6)
+
+
 def test_matrices_in_every_order() -> None:
     loop = lambda v: steps(5, lambda h: fnp.tanh(W @ h), v)
     by_hand = lambda v: written_out(5, lambda h: fnp.tanh(W @ h), v)

@@ -409,5 +409,5 @@ discharge.define_discharge(replay_p, replay_discharge)
 handlers.define_handler(replay_p, replay_handler)
 _may_replay = ir.holding(replay_p, while_p)
 passes.register_pass(
-    passes.Pass("replay", after=("dce",), applies=_may_replay, run=without_replays)
+    passes.Pass("replay", after=("dce", "live"), applies=_may_replay, run=without_replays)
 )

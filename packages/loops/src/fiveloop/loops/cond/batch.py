@@ -14,7 +14,7 @@ from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call import call_batch
 from fiveloop.loops.cond import lanes
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
-from fiveloop.state import AbstractRef, ReadEffect, predicate
+from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.insert import insert_for_lanes
 
 
@@ -60,7 +60,7 @@ def _on_condition(taken: Value, branch: Jaxpr, args: ad.Values, batched: util.Ma
     refs = tuple(isinstance(a, AbstractRef) for a in branch.in_avals)
     # A scalar that lanes share is made one a lane by its gate; an array would cost too much.
     gated = tuple(b or not a.shape for a, b in zip(branch.in_avals, batched, strict=True))
-    shares = _shares(branch, gated)
+    shares = predicate.shares(branch, gated)
     guard = predicate.Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)), shares)
     used = ir.used_vars([*branch.outvars, *[a for eqn in branch.eqns for a in eqn.invars]])
     plain = [r or v not in used for r, v in zip(refs, branch.invars, strict=True)]
@@ -73,21 +73,3 @@ def _on_condition(taken: Value, branch: Jaxpr, args: ad.Values, batched: util.Ma
         else:
             ins.append(predicate.gate(taken, x) if g else x)
     return predicate.eval_predicated(taken, branch, ins, guard)
-
-
-def _shares(branch: Jaxpr, gated: util.Mask) -> bool:
-    """Whether a derivative may flow from a branch to what the lanes share: an array, or a Ref that is read.
-
-    Where lanes communicate, each lane's own values count.
-    """
-    if ir.axes_of(branch.effects):
-        return False
-    read = {e.position for e in branch.effects if isinstance(e, ReadEffect)}
-    used = ir.used_vars(a for eqn in branch.eqns for a in eqn.invars)
-    return any(
-        (k in read and v.aval.inner.differentiable)
-        if isinstance(v.aval, AbstractRef)
-        else (v in used and v.aval.differentiable)
-        for k, (v, g) in enumerate(zip(branch.invars, gated, strict=True))
-        if not g
-    )

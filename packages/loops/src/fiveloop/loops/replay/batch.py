@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
-from fiveloop.state import predicate
+from fiveloop.state import AbstractRef, predicate
 
 
 def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayParams) -> ad.Batched:
@@ -20,7 +20,8 @@ def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayPa
         dims = dims[:num]
     if dims[0] is not None:
         longest = prims.reduce_max(operands[0])
-        return replay_batch(size, [longest, *operands], [None, *dims], _masked(p))
+        own = tuple(d is not None for d in dims[1 : 1 + p.num_consts])
+        return replay_batch(size, [longest, *operands], [None, *dims], _masked(p, own))
     n, *values = transforms.in_front(size, operands[:num], dims[:num])
     batched = _batched(size, p, [d is not None for d in dims[1:num]])
     own = (*[False] * (1 + p.num_consts), *[True] * (p.num_forward + p.num_backward))
@@ -68,26 +69,27 @@ def _batched(size: int, p: ReplayParams, given: Sequence[bool]) -> util.Mask:
     return reached(p.backward, [*forward, *back])
 
 
-def _masked(p: ReplayParams) -> ReplayParams:
-    """The loop of one lane among others: its own number of steps is its first constant."""
+def _masked(p: ReplayParams, own: util.Mask) -> ReplayParams:
+    """The loop of one lane among others, which has its own of some constants: its number of steps is the first."""
+    states = (True,) * (p.num_forward + p.num_backward)
+    shares = predicate.shares(p.backward, (True, *own, *states))
     return replace(
         p,
-        forward=_masked_body(p.forward, p.num_consts),
-        backward=_masked_body(p.backward, p.num_consts),
+        forward=_masked_body(p.forward, shares),
+        backward=_masked_body(p.backward, shares),
         num_consts=p.num_consts + 1,
         lane_counts=p.lane_counts + 1,
     )
 
 
-def _masked_body(body: Jaxpr, num_consts: int) -> Jaxpr:
+def _masked_body(body: Jaxpr, shares: bool) -> Jaxpr:
     """A body that changes nothing in a step that the lane does not make.
 
     body   : [k, *consts, *states]     -> []
     masked : [k, n, *consts, *states]  -> []
     """
-    first = 1 + num_consts
-    own = tuple(k >= first for k in range(len(body.invars)))
-    guard = predicate.Guard(own, own)
+    refs = tuple(isinstance(a, AbstractRef) for a in body.in_avals)
+    guard = predicate.Guard(refs, (True,) * len(refs), shares, late=True)
 
     def run(k: Value, n: Value, *rest: Value) -> list[Value]:
         return predicate.eval_predicated(k < n, body, [k, *rest], guard)
@@ -98,4 +100,4 @@ def _masked_body(body: Jaxpr, num_consts: int) -> Jaxpr:
             run, [COUNT, COUNT, *avals[1:]], body.name, ["", "steps of the lane", *hints[1:]]
         )
 
-    return body.remember(("masked", num_consts), made)
+    return body.remember(("masked", shares), made)

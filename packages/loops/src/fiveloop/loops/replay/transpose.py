@@ -25,7 +25,7 @@ from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import BACKWARD
 from fiveloop.loops.replay.split import cut, known_step, unknown_states
-from fiveloop.state import AbstractRef
+from fiveloop.state import AbstractRef, predicate
 
 
 def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -> ad.Cotangents:
@@ -164,11 +164,14 @@ class _Steps:
 
 
 def _step_back(body: Jaxpr, operands: ad.Operands) -> None:
-    """A step transposed: what is known is computed first, and what is linear in it backward."""
+    """A step transposed: what is known is computed first, and what is linear in it backward.
+
+    A lane that has ended computes with the values of one that goes on: its own may have infinite slopes.
+    """
     linear = tuple(map(transforms.is_linear, operands))
     halves = cut(body, linear[1:])
     known, _ = util.partition(linear, operands)
-    residuals = transforms.eval_jaxpr(halves.known, known)  # type: ignore[arg-type]  # they are values
+    residuals = transforms.eval_jaxpr(predicate.filled(halves.known), known)  # type: ignore[arg-type]  # they are values
     transforms.backward_pass(
         halves.staged, [*residuals, *util.select_by(halves.staged_in, operands)], ()
     )

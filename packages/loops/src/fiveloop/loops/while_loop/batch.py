@@ -55,16 +55,17 @@ def _until_all_are_done(
     body : [*consts, going on, *carry, *refs] -> [going on, *carry]
     """
     p = replace(p, cond=insert_for_lanes(p.cond), body=insert_for_lanes(p.body))
-    step = p.body.remember(("masked step", p), lambda: _masked_step(p))
     dims_known = tuple(d is not None for d in dims)
     consts, carry, refs = parts(p, dims_known)
     axes = (0, *transforms.axes_in_front(operands, dims))
 
     def grow(mask: util.Mask) -> util.Mask:
-        return transforms.batch_jaxpr(step, size, (True, *consts, *mask, *refs), axes=axes)[1][1:]
+        step, batched = _masked_step(p, False), (True, *consts, *mask, *refs)
+        return transforms.batch_jaxpr(step, size, batched, axes=axes)[1][1:]
 
     carry = list(util.fixpoint(grow, carry, "the batched values of a while"))
     batched = (True, *consts, *carry, *refs)
+    step = _masked_step(p, predicate.shares(p.body, batched[1:]))
     stepped, _ = transforms.batch_jaxpr(step, size, batched, (True, *carry), axes=axes)
     going, *binders = stepped.invars
     first, rest = util.split_list(binders, [p.num_consts])
@@ -83,11 +84,14 @@ def _until_all_are_done(
     return outs[1:], [*dims, *_cache_dims(p, batched[1:], axes[1:])]
 
 
-def _masked_step(p: WhileParams) -> Jaxpr:
-    """A step of one lane, and whether it goes on after that, if it went on until now."""
+def _masked_step(p: WhileParams, shares: bool) -> Jaxpr:
+    """A step of one lane, and whether it goes on after that, if it went on until now.
+
+    `shares` says whether a derivative may flow from it to what the lanes share.
+    """
     avals = p.body.in_avals
     refs = tuple(isinstance(a, AbstractRef) for a in avals)
-    guard = predicate.Guard(refs, (False,) * len(refs))
+    guard = predicate.Guard(refs, (True,) * len(refs), shares, late=True)
     same = [v is out for v, out in zip(parts(p, p.body.invars)[1], p.body.outvars, strict=True)]
 
     def run(going: Value, *args: Value) -> list[Value]:
@@ -100,9 +104,11 @@ def _masked_step(p: WhileParams) -> Jaxpr:
         (holds,) = predicate.eval_predicated(going, p.cond, [*consts, *after, *refs], guard)
         return [prims.bitwise_and(going, holds), *after]
 
-    return trace.stage_closed(
-        run, [predicate.PREDICATE, *avals], p.body.name, ["going on", *p.body.hints]
-    )
+    def made() -> Jaxpr:
+        hints = ["going on", *p.body.hints]
+        return trace.stage_closed(run, [predicate.PREDICATE, *avals], p.body.name, hints)
+
+    return p.body.remember(("masked step", p, shares), made)
 
 
 def _first_pred(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhileParams) -> Value:

@@ -18,6 +18,8 @@ from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms,
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.gate import follow, gate
+from fiveloop.state.predicate.live import live
+from fiveloop.state.refs import AbstractRef, ReadEffect
 
 PREDICATE = ir.ShapedArray((), np.bool_)
 
@@ -26,26 +28,32 @@ PREDICATE = ir.ShapedArray((), np.bool_)
 class Guard:
     """Which operands are Refs from outside, which must not change if the condition is false.
 
-    `own` are those that each lane has its own of: no derivative flows through what is read from them if the
-    condition does not hold. A read of a Ref that lanes share is left alone, or it would be made once a lane.
-    With `shares`, what is read from any of them `follow`s the condition: derivatives flow to what lanes share.
+    `own` are those that each lane has its own of: to these, and to what is read from such Refs, a derivative flows only
+    if the condition holds. A read of a Ref that lanes share is left alone, or it would be made once a lane.
+    With `shares` derivatives flow to what lanes share: values `follow` the condition, and so does what is read from
+    any Ref. With `late` the condition is that a lane goes on with a loop, and the way back alone sees to that.
 
     >>> Guard(refs=(True, False), own=(True, False)).after(1)
-    Guard(refs=(False, True, False), own=(False, True, False), shares=False)
+    Guard(refs=(False, True, False), own=(False, True, False), shares=False, late=False)
     """
 
     refs: util.Mask
     own: util.Mask
     shares: bool = False
+    late: bool = False
+
+    def on(self, refs: util.Mask, own: util.Mask) -> Guard:
+        """The same guard of other operands."""
+        return Guard(refs, own, self.shares, self.late)
 
     def without(self, count: int) -> Guard:
         """The guard of operands that come after the first few."""
-        return Guard(self.refs[count:], self.own[count:], self.shares)
+        return self.on(self.refs[count:], self.own[count:])
 
     def after(self, count: int) -> Guard:
         """The guard of operands before which there are a few that are no Refs."""
         none = (False,) * count
-        return Guard(none + self.refs, none + self.own, self.shares)
+        return self.on(none + self.refs, none + self.own)
 
     def of(self, body: Jaxpr, operands: ad.Values) -> Guard:
         """The guard of what a body takes, whose last binders stand for an equation's last operands."""
@@ -53,10 +61,10 @@ class Guard:
         return self.without(-more) if more < 0 else self.after(more)
 
     def read(self, pred: Value, x: Value) -> Value:
-        """A read of the first operand, if the condition is true."""
-        if self.shares and self.refs[0]:
-            return follow(pred, x)
-        return gate(pred, x) if self.own[0] else x
+        """A lane's own value, to which a derivative flows only if the condition is true."""
+        if self.late:
+            return live(pred, x, self.shares)
+        return follow(pred, x) if self.shares else gate(pred, x)
 
 
 PredicateRule: TypeAlias = Callable[[Value, ad.Values, Guard, Any], list[Value]]
@@ -137,18 +145,47 @@ def eval_predicated(pred: Value, jaxpr: Jaxpr, args: ad.Values, guard: Guard) ->
     >>> r[...].item()
     5.0
     """
-    refs, own = (set(util.select_by(mask, jaxpr.invars)) for mask in (guard.refs, guard.own))
+    return transforms.interpret(jaxpr, args, _OnCondition(pred, jaxpr, guard).step)
 
-    def step(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
-        is_ref, is_own = (tuple(a in some for a in eqn.invars) for some in (refs, own))
-        return _run(pred, eqn, operands, Guard(is_ref, is_own, guard.shares))
 
-    return transforms.interpret(jaxpr, args, step)
+_IN_PLACE = (prims.take_p, prims.put_p)
+"""What reads an array or changes it at indices is no reason to touch all of it."""
+
+
+class _OnCondition:
+    """The equations of a jaxpr on a condition: of which values lanes have their own, and what takes their place."""
+
+    def __init__(self, pred: Value, jaxpr: Jaxpr, guard: Guard) -> None:
+        self.pred, self.guard = pred, guard
+        self.refs = set(util.select_by(guard.refs, jaxpr.invars))
+        self.own = set(util.select_by(guard.own, jaxpr.invars))
+        self.used: dict[ir.Atom, Value] = {}
+
+    def step(self, eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
+        """Run an equation."""
+        array = eqn.invars[0] if eqn.primitive in _IN_PLACE else None
+        pairs = zip(eqn.invars, operands, strict=True)
+        given = [x if a is array else self._used(a, x) for a, x in pairs]
+        is_ref = tuple(a in self.refs for a in eqn.invars)
+        is_own = tuple(r and a in self.own for a, r in zip(eqn.invars, is_ref, strict=True))
+        if not any(is_ref) and not _matters(eqn):
+            if array in self.own:
+                self.own.update(eqn.outvars)
+            return transforms.bind_eqn(eqn, given)
+        if any(is_own) or self.guard.shares or not any(is_ref):
+            self.own.update(eqn.outvars)
+        return _run(self.pred, eqn, given, self.guard.on(is_ref, is_own))
+
+    def _used(self, a: ir.Atom, x: Value) -> Value:
+        """What an operand is computed with."""
+        if a not in self.own or a in self.refs:
+            return x
+        if a not in self.used:
+            self.used[a] = self.guard.read(self.pred, x)
+        return self.used[a]
 
 
 def _run(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:
-    if not any(guard.refs) and not _matters(eqn):
-        return transforms.bind_eqn(eqn, operands)
     if eqn.primitive not in predicate_rules and rules.plain_bodies(eqn.primitive, eqn.params):
         return call_predicate(eqn.primitive, pred, operands, guard, eqn.params)
     if eqn.primitive in predicate_rules or ir.acts(eqn):
@@ -200,3 +237,21 @@ def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> li
     for ref, before in zip(changed, old, strict=True):
         primitives.write(ref, prims.select(pred, primitives.read(ref), before))
     return outs
+
+
+def shares(jaxpr: Jaxpr, own: util.Mask) -> bool:
+    """Whether a derivative may flow from a jaxpr to what the lanes share: a value, or a Ref that is read.
+
+    Where lanes communicate, each lane's own values count.
+    """
+    if ir.axes_of(jaxpr.effects):
+        return False
+    read = {e.position for e in jaxpr.effects if isinstance(e, ReadEffect)}
+    used = ir.used_vars(a for eqn in jaxpr.eqns for a in eqn.invars)
+    return any(
+        (k in read and v.aval.inner.differentiable)
+        if isinstance(v.aval, AbstractRef)
+        else (v in used and v.aval.differentiable)
+        for k, (v, is_own) in enumerate(zip(jaxpr.invars, own, strict=True))
+        if not is_own
+    )

@@ -9,6 +9,7 @@ If there is none, nothing flows back to what is shared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import ArrayLike, Value, ad, arrays, ir, prims, rules, trace, transforms
@@ -37,10 +38,18 @@ def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
     return trace.bind1(gate_p, pred, x, other, params=ir.NO_PARAMS)
 
 
-def opened(pred: Value, x: Value) -> Value:
-    """A tangent or a cotangent where the condition holds, zero elsewhere."""
-    wide = prims.broadcast_in_dim(pred, x.shape, range(pred.ndim)) if pred.ndim else pred
-    return prims.select(wide, x, transforms.zeros_of(x.aval))
+def opened(pred: Value, x: Value, axes: Sequence[int] = ()) -> Value:
+    """A tangent or a cotangent where the condition holds, zero elsewhere; `axes` as `wide` has them."""
+    return prims.select(wide(pred, x, axes), x, transforms.zeros_of(x.aval))
+
+
+def wide(pred: Value, x: Value, axes: Sequence[int] = ()) -> Value:
+    """The condition for each element of a value, which has the condition's axes at `axes`, or first."""
+    if not pred.ndim:
+        return pred
+    axes = axes or range(pred.ndim)
+    turned = prims.transpose(pred, [axes.index(a) for a in sorted(axes)])
+    return prims.broadcast_in_dim(turned, x.shape, sorted(axes))
 
 
 def _gate_lower(ctx: Any, operands: hlo.IRValues, p: ir.NoParams) -> list[hlo.IRValue]:

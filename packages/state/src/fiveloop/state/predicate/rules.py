@@ -11,15 +11,14 @@ from fiveloop.state.predicate.engine import Guard, define_predicate
 
 
 def _get(pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams) -> list[Value]:
-    out = trace.bind1(primitives.get_p, *operands, params=p)
-    return [guard.read(pred, out)]
+    return trace.bind(primitives.get_p, *operands, params=p)
 
 
 def _swap(pred: Value, operands: ad.Values, guard: Guard, p: primitives.SwapParams) -> list[Value]:
     ref, x, *index = operands
     old = primitives.read(ref, p.indexer, index)
     primitives.write(ref, prims.select(pred, x, old), p.indexer, index)
-    return [guard.read(pred, old)] if p.returns_old else []
+    return [old] if p.returns_old else []
 
 
 def _addupdate(

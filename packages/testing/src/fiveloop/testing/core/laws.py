@@ -299,6 +299,24 @@ def _masks(count: int, rng: np.random.Generator, most: int) -> Iterator[Mask]:
         yield tuple(bool(m) for m in mask)
 
 
+def check_law_vjp_batch(s: Sample, size: int = 2, seed: int = 0) -> None:
+    """The cotangents of a batch are those of its lanes; of what these share, the sums."""
+    rng = np.random.default_rng(seed)
+    batched = tuple(not f or bool(rng.integers(2)) for f in float_inputs(s))
+    stacked = [_stack(x, size, rng) if b else x for x, b in zip(s.args, batched, strict=True)]
+    whole = Sample(batch_jaxpr(s.jaxpr, size, batched, inst=True)[0], tuple(stacked))
+    floats = [a for a in whole.jaxpr.out_avals if a.differentiable]
+    weights = [rng.normal(size=a.shape).astype(a.dtype) for a in floats]
+    lanes = []
+    for k in range(size):
+        args = (_lane(x, k) if b else x for x, b in zip(stacked, batched, strict=True))
+        lanes.append(run_vjp(Sample(s.jaxpr, tuple(args)), [w[k] for w in weights]))
+    own = select_by(float_inputs(s), batched)
+    pairs = zip(own, zip(*lanes, strict=True), strict=True)
+    want = [np.stack(found) if b else np.sum(found, axis=0) for b, found in pairs]
+    assert_all_close(run_vjp(whole, weights), want, f"batch {batched}: cotangent")
+
+
 def check_law_lanes(s: Sample, axes: Sequence[NamedAxis], seed: int = 0, most: int = 4) -> None:
     """A jaxpr of one lane, batched over its named axes, computes what the lanes do that talk to each other."""
     rng = np.random.default_rng(seed)
@@ -439,6 +457,7 @@ __all__ = [
     "check_law_split",
     "check_law_transpose",
     "check_law_type",
+    "check_law_vjp_batch",
     "quotients",
     "random_jvp",
     "random_tangents",

@@ -205,7 +205,8 @@ def draw_branch(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
 class While:
     """A while loop that counts up to a run-time integer, with one float carried.
 
-    It may have a `bound` that is larger. If it watches some of a Ref, it ends when that is large.
+    It may have a `bound` that is larger. If it watches some of a Ref, it ends when that is large. Its float may have a
+    pole when it has ended, where another lane of a batch goes on.
     """
 
     integer: int
@@ -214,6 +215,7 @@ class While:
     how: How
     bound: int | None = None
     watched: tuple[int, Index] | None = None
+    pole: bool = False
 
     def run(self, env: Env) -> None:
         """Append the carried float."""
@@ -223,7 +225,8 @@ class While:
             inner = env.inner()
             inner.ints.append(i)
             inner.floats.append(carry)
-            return env.fit(self.block.run(inner)[0], tuple(init.shape))
+            out = env.fit(self.block.run(inner)[0], tuple(init.shape))
+            return out * env.ops["one"](limit - i) if self.pole else out
 
         def is_small() -> Any:
             if self.watched is None:
@@ -332,6 +335,7 @@ define_operation(
 )
 define_operation("switch", switch, lambda i, fs, x: fs[max(0, min(int(i), len(fs) - 1))](x))
 define_operation("while_loop", _while, _twin_while)
+define_operation("one", lambda left: left / left, lambda left: 1.0)
 
 LOOP_KINDS = STATE_KINDS.plus(nested=(draw_for, draw_for, draw_scan, draw_branch, draw_carried))
 """Loops and branches that are differentiable in both modes."""
@@ -343,6 +347,17 @@ WHILE_KINDS = LOOP_KINDS.plus(nested=(draw_while, draw_while))
 """With `while` without a bound."""
 BOUNDED_KINDS = WHILE_KINDS.plus(nested=(draw_bounded, draw_bounded))
 """And with a bound: such programs give one more result, a record of loops that were stopped."""
+
+
+def draw_ending(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A while loop whose float has a pole when it has ended."""
+    step = draw_while(draw, scope, WHILE_KINDS)
+    assert isinstance(step, While)
+    return replace(step, pole=True)
+
+
+ENDING_KINDS = Kinds((draw_ending,), length=2)
+"""Loops that end at a pole, one after the other."""
 
 
 def of_nests(kinds: Kinds) -> Kinds:

@@ -1,0 +1,126 @@
+"""`live`: the values of a loop's lanes, which end one after the other, and what a way back takes for ended ones.
+
+What an ended lane computes in vain, until the last one has ended, may have infinite slopes. To the lane's own values no
+derivative flows from there. To what the lanes share flows zero times infinity, which is not a number: so on the way
+back an ended lane has to compute with the values of one that goes on. The loop forward need not. Therefore `live` stays
+an equation under `vmap`, and is lowered to its operand; the transposition of a step begins with the step `filled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fiveloop.core import Jaxpr, Value, ad, ir, passes, prims, rules, trace, transforms
+from fiveloop.core.dataclass import dataclass
+from fiveloop.state.predicate.gate import opened, wide
+
+
+@dataclass(frozen=True)
+class LiveParams:
+    """Whether ended lanes are filled on the way back; and which axes of the value are those of the condition."""
+
+    fills: bool
+    axes: tuple[int, ...] = ()
+
+
+live_p: ir.Primitive[LiveParams] = ir.Primitive("live")
+
+
+def live(pred: Value, x: Value, fills: bool) -> Value:
+    """The same value, of use only if the condition is true, to which a derivative flows only then.
+
+    With `fills` a way back gives lanes whose condition is false the value of a lane whose condition is true. A value
+    that the lanes share is left as it is.
+    """
+    if not (fills or x.aval.differentiable):
+        return x
+    return trace.bind1(live_p, pred, x, params=LiveParams(fills))
+
+
+def _live_jvp(primals: ad.Values, tangents: ad.Tangents, p: LiveParams) -> ad.Duals:
+    pred, dot = primals[0], tangents[1]
+    out = trace.bind1(live_p, *primals, params=p)
+    return [out], [dot if isinstance(dot, ad.Zero) else opened(pred, dot, p.axes)]
+
+
+def _live_transpose(cts: ad.Tangents, operands: ad.Operands, p: LiveParams) -> ad.Cotangents:
+    (ct,), pred = cts, operands[0]
+    assert isinstance(pred, Value), "unreachable: a condition is never linear"
+    return [None, ct if isinstance(ct, ad.Zero) else opened(pred, ct, p.axes)]
+
+
+def _live_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: LiveParams) -> ad.Batched:
+    """Lanes of the condition are lanes of the value, unless all share it; those of the value alone go on alike."""
+    (pred, x), (of_pred, axis) = operands, dims
+    if axis is None:
+        if not p.axes:
+            return [x], [None]
+        x, axis = transforms.move_batch(x, size, None), 0
+    axes = tuple(a + (a >= axis) for a in p.axes)
+    if of_pred is not None:
+        pred, axes = transforms.move_batch(pred, size, of_pred), (axis, *axes)
+    return [trace.bind1(live_p, pred, x, params=LiveParams(p.fills, axes))], [axis]
+
+
+rules.define(
+    live_p,
+    abstract_eval=rules.pure(lambda avals, p: [avals[1]]),
+    impl=lambda values, p: [values[1]],
+    lower=lambda ctx, operands, p: [operands[1]],
+    jvp=_live_jvp,
+    transpose=_live_transpose,
+    batch=_live_batch,
+    cost=lambda avals, p: rules.Cost(0, 0),
+)
+
+
+def filled(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr whose ended lanes compute with the values of one that goes on, where derivatives need that."""
+
+    def fill(eqn: ir.Eqn) -> Replaced:
+        p: LiveParams = eqn.params
+        if not (p.fills and p.axes):
+            return [eqn], eqn.outvars
+        run = lambda pred, x: [_fill(pred, x, p.axes)]
+        return ir.inlined(trace.stage_closed(run, [a.aval for a in eqn.invars]), eqn.invars)
+
+    return _with_lanes(jaxpr, "filled", fill)
+
+
+def _fill(pred: Value, x: Value, axes: Sequence[int]) -> Value:
+    """The value with that of the first lane that goes on in the place of ended ones.
+
+    The last axis of the condition is that of the loop's lanes; those before it are batched around the loop.
+    """
+    outer, *inner = axes
+    if not inner:
+        first = prims.expand_dims(x.take(pred.argmax(), outer), outer)
+        return prims.select(wide(pred, x, axes), x, prims.broadcast_to(first, x.shape))
+    size, within = pred.shape[0], [a - (a > outer) for a in inner]
+    fill = lambda pred, x: [_fill(pred, x, within)]
+    (out,), (axis,) = transforms.batch_flat(fill, size, [pred, x], [0, outer])
+    return transforms.move_batch(out, size, axis, outer)
+
+
+def without_live(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr without `live`: a lowered program is never differentiated."""
+    return _with_lanes(jaxpr, "without live", lambda eqn: ([], [eqn.invars[1]]))
+
+
+Replaced = tuple[Sequence[ir.Eqn], Sequence[ir.Atom]]
+_has_live = ir.holding(live_p)
+
+
+def _with_lanes(jaxpr: Jaxpr, key: str, change: Callable[[ir.Eqn], Replaced]) -> Jaxpr:
+    """The jaxpr with something else in the place of each `live`, at any depth; remembered by the key."""
+
+    def within(eqn: ir.Eqn) -> Replaced | None:
+        if eqn.primitive is live_p:
+            return change(eqn)
+        params = ir.with_jaxprs(eqn.params, lambda j: _with_lanes(j, key, change))
+        return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
+
+    return jaxpr.remember(key, lambda: ir.replaced(jaxpr, within)) if _has_live(jaxpr) else jaxpr
+
+
+passes.register_pass(passes.Pass("live", after=("dce",), applies=_has_live, run=without_live))
