@@ -12,7 +12,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import jit, make_jaxpr, value_and_grad
-from fiveloop.loops import cond, scan
+from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import (
     checkpoint,
     checkpoint_name,
@@ -149,6 +149,18 @@ def test_the_passes_follow_each_other() -> None:
     assert told.at_peak[0].source.startswith(LINE)
 
 
+def test_a_backward_pass_of_a_loop_is_no_part_of_the_forward_pass() -> None:
+    """The loss is divided after the loop that goes back, and nothing that it needs is alive by then."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        return (scan(lambda h, w: (layer(w, h), None), x, ws)[0] ** 2).mean()
+
+    for fun in (loss, checkpoint(loss), checkpoint(loss, policy=policies.dots_saveable)):
+        told = explain_residuals(fun, WS, X)
+        stacked = 12 * X.nbytes
+        assert told.peak_of("forward") >= stacked and told.peak_of("backward") >= stacked
+
+
 def test_what_is_computed_again_is_counted() -> None:
     x = np.ones((16, 16), np.float32)
 
@@ -230,7 +242,9 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     assert times == sorted(times, reverse=True)
     assert json.loads(found.to_json()) == found.to_dict()
     assert str(found).splitlines()[0].split() == ["peak", "ms", "way", "saved", "done", "again"]
-    assert found.plot(tmp_path / "pareto.svg").count("<circle") == len(found.points)
+    drawn = found.plot(tmp_path / "pareto.svg")
+    assert drawn.count("<circle") == len(found.points)
+    assert ">0.0</text>" in drawn and ">nothing_saveable</text>" in drawn
     saving = explain_residuals(checkpoint(chain, policy=policies.everything_saveable), x)
     (point,) = [p for p in found.points if p.name == "everything_saveable"]
     assert (point.saved, point.peak) == (saving.bytes, saving.peak)
@@ -297,6 +311,16 @@ def test_states_that_are_saved_at_a_time_are_told() -> None:
     assert "states 4 of 50 of 256 B at a time, the others computed again: loop at" in str(found)
     assert found.to_dict()["states"][0]["slots"] == 4
     assert explain_residuals(lambda x: fnp.sin(x @ x), x).states == ()
+
+
+def test_what_a_loop_of_saved_states_is_given_is_needed_by_its_steps() -> None:
+    def steps(w: Any, x: Any) -> Any:
+        going = lambda x: (x**2).sum() > 1e-3
+        return while_loop(going, lambda x: fnp.sin(x @ w), x, checkpoints=4).sum()
+
+    w = np.full((8, 8), 0.1, np.float32)
+    for residual in saved_residuals(steps, w, X):
+        assert [need.primitive for need in residual.needed_by] == ["replay"]
 
 
 def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:

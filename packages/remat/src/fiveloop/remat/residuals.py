@@ -335,7 +335,7 @@ def _flops_again(made: Maker, at_hand: set[ir.Var]) -> int:
 def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
     """The equations that use a value, at any depth and through what only hands it on."""
     for eqn in ir.users(jaxpr).get(v, ()):
-        bodies = bodies_of(eqn)
+        bodies = [body for body in bodies_of(eqn) if body.plain]
         given = max((len(body.jaxpr.invars) for body in bodies), default=0)
         for body in bodies:
             within = again or body.role == "recomputed"

@@ -70,6 +70,12 @@ class Timeline:
         return tuple(alive)
 
     @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many equations run at each place, those within included."""
+        within = {place: sum(inside.sizes) for place, inside in self.inner.items()}
+        return tuple(within.get(place) or 1 for place in range(len(self.eqns)))
+
+    @cached_property
     def peak(self) -> int:
         """The most bytes that are alive at once."""
         return max(self.bytes, default=0)
@@ -110,11 +116,16 @@ def peak(jaxpr: Jaxpr, part: bool = False) -> int:
 
 
 def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
-    """The place after the last equation that depends on none of the last inputs, which are the cotangents."""
+    """The place that best parts the equations that depend on the last inputs, the cotangents, from the others.
+
+    The two are not wholly apart: the value of the loss may be computed last, and its cotangent be divided first.
+    """
     ready = ready_jaxpr(jaxpr)
     late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
     early = {k for k, eqn in enumerate(ready.eqns) if late.isdisjoint(eqn.outvars)}
-    return max([place for place, k in enumerate(line.numbers, 1) if k in early], default=0)
+    signed = [n if k in early else -n for n, k in zip(line.sizes, line.numbers, strict=True)]
+    in_place = [0, *accumulate(signed)]
+    return in_place.index(max(in_place))
 
 
 @dataclass(slots=True, eq=False)

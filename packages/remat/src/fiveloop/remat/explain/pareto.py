@@ -112,8 +112,8 @@ class Pareto:
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
         for p in self.points:
-            note, colour = ("", picture.COLOURS[0]) if p.budget else (p.name, picture.COLOURS[1])
-            chart.point(p.peak, p.milliseconds, note, colour)
+            colour = picture.COLOURS[0 if p.budget else 1]
+            chart.point(p.peak, p.milliseconds, p.name.removeprefix("budget="), colour)
         return picture.written(chart.svg(), path, "plot")
 
     def _repr_svg_(self) -> str:
