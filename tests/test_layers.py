@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.sources import nodes_of
+from tests.sources import statements_in, statements_of
 
+pytestmark = pytest.mark.usefixtures("_syntax_trees")
 ROOT = Path(__file__).parent.parent
 
 # Which portions of the namespace each portion may import, itself aside.
@@ -114,10 +115,9 @@ def absolute(node: ast.ImportFrom, importer: str, path: Path) -> str:
 
 def imports_of(importer: str, path: Path) -> Iterator[Import]:
     """Every import in a file, wherever it stands."""
-    nodes = nodes_of(path)
+    nodes = statements_of(path)
     functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    imports = (ast.Import, ast.ImportFrom)
-    nested = {id(i) for f in functions for i in ast.walk(f) if isinstance(i, imports)}
+    nested = {id(statement) for f in functions for statement in statements_in(f)}
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:

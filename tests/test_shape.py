@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from tests.sources import nodes_of
+from tests.sources import statements_of
 
 import fiveloop.core
 
+pytestmark = pytest.mark.usefixtures("_syntax_trees")
 ROOT = Path(__file__).parent.parent
 PORTIONS = ("core", "state", "loops", "remat", "numpy", "random", "nn", "api", "testing")
 DISTRIBUTIONS = ("core", "state", "loops", "remat", "numpy", "fiveloop", "testing")
@@ -61,7 +62,7 @@ def shown(path: Path) -> str:
 
 def functions_of(path: Path) -> Iterator[Function]:
     """Every function of a file, nested ones included."""
-    return (node for node in nodes_of(path) if isinstance(node, Function))
+    return (node for node in statements_of(path) if isinstance(node, Function))
 
 
 def length(function: Function) -> int:
@@ -126,7 +127,7 @@ def kinds_of_lines(path: Path) -> Counter[str]:
     """How many lines of a file there are, of docstrings, imports and logic among them."""
     text = path.read_text(encoding="utf-8")
     docs, form, imports = set[int](), set[int](), set[int]()
-    for node in nodes_of(path):
+    for node in statements_of(path):
         docs |= (
             docstring_of(node) if isinstance(node, (ast.Module, ast.ClassDef, Function)) else set()
         )

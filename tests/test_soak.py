@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests import soak
 
 
+@pytest.fixture
+def _old_objects_stay() -> Iterator[None]:
+    """The objects of the tests before this one are left out when the memory in use is read."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_old_objects_stay")
 def test_work_that_keeps_what_it_makes_is_seen() -> None:
     kept: list[np.ndarray] = []
     outcome = soak.soak(lambda i: kept.append(np.ones(1 << 17)), 40, 60.0)  # a megabyte each

@@ -6,8 +6,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.sources import tree_of
+import pytest
+from tests.sources import statements_in, statements_of
 
+pytestmark = pytest.mark.usefixtures("_syntax_trees")
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("packages/*/tests", "tests", "examples")
 CONTEXTS = ("raises", "warns")
@@ -20,9 +22,9 @@ def files_with_tests() -> list[Path]:
     return sorted(found)
 
 
-def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+def functions_of(path: Path) -> dict[str, ast.FunctionDef]:
     """The functions of a file, those of its classes too, by name."""
-    return {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    return {n.name: n for n in statements_of(path) if isinstance(n, ast.FunctionDef)}
 
 
 def called_names(function: ast.FunctionDef) -> Iterator[str]:
@@ -36,9 +38,9 @@ def called_names(function: ast.FunctionDef) -> Iterator[str]:
                 yield node.value.id
 
 
-def names_for_tests(tree: ast.Module) -> set[str]:
+def names_for_tests(path: Path) -> set[str]:
     """Names imported from modules that are shipped for tests, whose functions assert."""
-    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+    imports = [n for n in statements_of(path) if isinstance(n, ast.ImportFrom) and n.module]
     return {
         alias.asname or alias.name
         for node in imports
@@ -47,10 +49,10 @@ def names_for_tests(tree: ast.Module) -> set[str]:
     }
 
 
-def asserting(tree: ast.Module) -> set[str]:
+def asserting(path: Path) -> set[str]:
     """The functions of a file that assert, by themselves or through what they call."""
-    functions = functions_of(tree)
-    known = names_for_tests(tree) | {*CONTEXTS}
+    functions = functions_of(path)
+    known = names_for_tests(path) | {*CONTEXTS}
     known |= {name for name, f in functions.items() if holds_assert(f)}
     while grown := {n for n, f in functions.items() if {*called_names(f)} & known} - known:
         known |= grown
@@ -59,7 +61,7 @@ def asserting(tree: ast.Module) -> set[str]:
 
 def holds_assert(function: ast.FunctionDef) -> bool:
     """Whether an `assert`, or a call named like one, stands in the function."""
-    if any(isinstance(node, ast.Assert) for node in ast.walk(function)):
+    if any(isinstance(node, ast.Assert) for node in statements_in(function)):
         return True
     return any(name.startswith("assert_") for name in called_names(function))
 
@@ -67,7 +69,6 @@ def holds_assert(function: ast.FunctionDef) -> bool:
 def test_every_test_asserts_something() -> None:
     idle = []
     for path in files_with_tests():
-        tree = tree_of(path)
-        names = functions_of(tree).keys() - asserting(tree)
+        names = functions_of(path).keys() - asserting(path)
         idle += [f"{path.name}: {name}" for name in names if name.startswith("test_")]
     assert idle == []
