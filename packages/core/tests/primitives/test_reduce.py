@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jvp, vmap
+from fiveloop.core import grad, jit, jvp, vmap
 from fiveloop.core.arrays.promotion import dtype_kind
 from fiveloop.core.primitives import reduce as r
 from fiveloop.core.primitives.broadcast import reduce_sum
@@ -152,3 +152,12 @@ def test_places_of_extremes_among_many(dtype: Any) -> None:
         assert (np.asarray(r.argmax(x, axis)) == np.argmax(wide, axis)).all()
         assert (np.asarray(r.argmin(x, axis)) == np.argmin(wide, axis)).all()
     assert r.argmax(np.ones((200, 4), dtype), 0, np.uint8).dtype == np.uint8
+
+
+def test_places_of_extremes_among_many_compute_nothing_of_indices_alone() -> None:
+    """XLA would take that out of a loop, and compile a kernel for it."""
+    lowered = jit(lambda x: r.argmax(x, 0)).lower(np.ones((32, 32), np.float32)).as_text()
+    (iota,) = [line for line in lowered.splitlines() if "stablehlo.iota" in line]
+    name = iota.split("=")[0].strip()
+    (use,) = [x for x in lowered.splitlines() if f"{name}," in x or f"{name} " in x.split("=")[-1]]
+    assert "stablehlo.or" in use

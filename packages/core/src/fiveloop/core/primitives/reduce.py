@@ -183,12 +183,12 @@ def _in_two_numbers(b: hlo.Builder, x: hlo.IRValue, p: ArgParams, kind: str) -> 
 
 
 def _in_one_number(b: hlo.Builder, x: hlo.IRValue, p: ArgParams, kind: str) -> hlo.IRValue:
-    """The greatest 64-bit integer of a rank above and the index below: XLA makes vector instructions of that."""
-    low = hlo.constant(b, 0xFFFFFFFF, x.shape, np.int64)
-    rank = hlo.convert(b, _rank(b, x, kind), np.int64)
-    high = hlo.shift_left(b, rank, hlo.constant(b, 32, x.shape, np.int64))
-    places = hlo.sub(b, low, hlo.iota(b, x.shape, np.int64, p.axis))
-    found = hlo.not_(b, hlo.reduce(b, hlo.or_(b, high, places), [p.axis], "max"))
+    """The least 64-bit integer of a rank above and the index below: XLA makes vector instructions of that."""
+    place = hlo.convert(b, hlo.not_(b, _rank(b, x, kind)), np.int64)
+    high = hlo.shift_left(b, place, hlo.constant(b, 32, x.shape, np.int64))
+    # Indices that were computed, XLA would take out of a loop, and compile a kernel for them.
+    each = hlo.or_(b, high, hlo.iota(b, x.shape, np.int64, p.axis))
+    found = hlo.reduce(b, each, [p.axis], "min")
     low = hlo.constant(b, 0xFFFFFFFF, found.shape, np.int64)
     return hlo.convert(b, hlo.and_(b, found, low), p.index_dtype)
 
