@@ -13,15 +13,7 @@ from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
-from .client import (
-    AFTER_FORK,
-    AvalLike,
-    Buffer,
-    Executable,
-    aval_of,
-    default_client,
-    require_alive,
-)
+from .client import AFTER_FORK, AvalLike, Buffer, Executable, aval_of, default_client, require_alive
 from .native import xla
 from .tree import CALL, LEAF, TREE, Different, Reader, TreeDef, reader
 

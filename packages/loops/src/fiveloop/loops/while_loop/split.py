@@ -14,11 +14,7 @@ from fiveloop.core.closed_call import call_split, closed_call_p
 from fiveloop.core.dataclass import replace
 from fiveloop.loops import flat
 from fiveloop.loops.primitives.replay import ReplayParams
-from fiveloop.loops.primitives.slots import (
-    COUNT,
-    contracts,
-    taped_steps,
-)
+from fiveloop.loops.primitives.slots import COUNT, contracts, taped_steps
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR
 from fiveloop.loops.replay.staged import Staged, may_save
