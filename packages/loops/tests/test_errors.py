@@ -11,6 +11,7 @@ import pytest
 from fiveloop.core import EscapedTracerError, jit
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
+from fiveloop.core.prims import concatenate
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
 from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_misuse, place_in
@@ -64,6 +65,10 @@ def double(x: Any) -> Any:
 
 def grow(x: Any) -> Any:
     return x.astype("float64")
+
+
+def lengthen(x: Any) -> Any:
+    return concatenate([x, x], 0)
 
 
 def pack(x: Any) -> Any:
@@ -197,8 +202,8 @@ SCAN: dict[str, Case] = {
         lambda: scan(replaced, X, X),
         TypeError,
         "scan: the carry must keep its types, but carry goes in as f32[4] and comes out as f32[3,2], given back by "
-        f"`{function_source(replaced)}`; make init of the type that the function returns, or convert in the function "
-        "with astype",
+        f"`{function_source(replaced)}`; make init of the shape that the function returns; an array that grows needs "
+        "its last size from the beginning: write to it at indices",
     ),
     "a carry whose structure changes": (
         lambda: scan(wrapped, X, X),
@@ -443,6 +448,13 @@ WHILE: dict[str, Case] = {
         f"while_loop: the body must keep the types of the value, but in `{function_source(grow)}` val goes in "
         f"as f32[4] and comes out as f64[4], made at {place_in(grow)}; make init_val of the type that the body "
         "returns, or convert in the body with astype",
+    ),
+    "a value whose shape changes": (
+        lambda: while_loop(small, lengthen, X),
+        TypeError,
+        f"while_loop: the body must keep the types of the value, but in `{function_source(lengthen)}` val goes in "
+        f"as f32[4] and comes out as f32[8], made at {place_in(lengthen)}; make init_val of the shape that the body "
+        "returns; an array that grows needs its last size from the beginning: write to it at indices",
     ),
     "a value whose structure changes": (
         lambda: while_loop(small, pack, X),

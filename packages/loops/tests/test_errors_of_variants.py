@@ -101,8 +101,8 @@ def traced(body: Any, init: Any) -> Callable[[], object]:
 
 GROWN = (
     "fori_loop: the carry must keep its types, but carry['a'] goes in as i32*[] and comes out as f32[4], given back by "
-    f"`{function_source(other)}`; make init_val of the type that the function returns, or convert in the function with "
-    "astype"
+    f"`{function_source(other)}`; make init_val of the shape that the function returns; an array that grows needs its "
+    "last size from the beginning: write to it at indices"
 )
 TYPES = (
     "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4], made at "

@@ -338,6 +338,14 @@ def test_complex_zero_has_no_direction() -> None:
     np.testing.assert_array_equal(np.asarray(dot), zero)
 
 
+def test_slopes_of_sums_of_exponentials_of_what_is_no_number() -> None:
+    slopes = vmap(grad(sp.logaddexp, argnums=(0, 1)))
+    x = np.array([np.nan, 0.0, np.inf, -np.inf, np.inf])
+    y = np.array([0.0, np.nan, np.inf, -np.inf, 0.0])
+    want = [[np.nan, np.nan, 0.5, 0.5, 1.0], [np.nan, np.nan, 0.5, 0.5, 0.0]]
+    np.testing.assert_array_equal(np.array(slopes(x, y)), want)
+
+
 def test_sums_of_exponentials_are_right_to_the_last_bits() -> None:
     apart = np.concatenate([np.linspace(0, 80, 4001), [0.0, np.inf, np.nan]]).astype(np.float32)
     found = np.asarray(sp.logaddexp(np.float32(0), -apart)).astype(np.float64)

@@ -65,10 +65,18 @@ def changed_types(
         for path, a, out, where in zip(pytree.leaf_paths(tree), given, outs, made, strict=False)
         if not common.keeps_type(a, out)
     ]
-    return TypeError(
-        f"{what}: the carry must keep its types, but {'; '.join(wrong)}; make {init} of the type that the function "
-        f"returns, or convert in the function with astype"
-    )
+    advice = to_keep_types(given, outs, init, "function")
+    return TypeError(f"{what}: the carry must keep its types, but {'; '.join(wrong)}; {advice}")
+
+
+def to_keep_types(given: ir.Avals, outs: ir.Avals, init: str, step: str) -> str:
+    """What to do where a `step` gives values of other types than it was given: of another shape, or dtype."""
+    if any(a.shape != b.shape for a, b in zip(given, outs, strict=False)):
+        return (
+            f"make {init} of the shape that the {step} returns; an array that grows needs its last size from the "
+            "beginning: write to it at indices"
+        )
+    return f"make {init} of the type that the {step} returns, or convert in the {step} with astype"
 
 
 def check_carry(what: str, f: object, given: Any, out: Any) -> None:
@@ -100,7 +108,7 @@ def next_carry(
             called = "carry" if name == "carry" else "value"
             raise TypeError(
                 f"{what}: the {called} must keep its types, but {name}{path} goes in as {a.aval} and comes out as "
-                f"{b.aval}; convert with astype"
+                f"{b.aval}; {to_keep_types([a.aval], [b.aval], f'the first {name}', 'function')}"
             )
         same = b.aval.strong() is found.strong()
         carry.append(b if same else prims.convert(b, found.dtype, found.weak_type))

@@ -14,7 +14,9 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 from fiveloop.core.primitives.elementwise import (
     add,
+    bitwise_and,
     div,
+    equal,
     exp,
     is_nan,
     mul,
@@ -109,7 +111,8 @@ def _log1p_up_to_one(b: hlo.Builder, z: hlo.IRValue) -> hlo.IRValue:
 def _share(x: Value, y: Value) -> Value:
     """The slope of `logaddexp(x, y)` in `x`: exp(x) / (exp(x) + exp(y)), half for equal infinities."""
     apart = sub(x, y)
-    return logistic(select(is_nan(apart), broadcast.full_like(apart, 0), apart))
+    alike = bitwise_and(is_nan(apart), equal(x, y))
+    return logistic(select(alike, broadcast.full_like(apart, 0), apart))
 
 
 logaddexp: family.Binary = family.binary(

@@ -12,7 +12,7 @@ from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import common, names, options
-from fiveloop.loops.carry import changed_structure
+from fiveloop.loops.carry import changed_structure, to_keep_types
 from fiveloop.loops.options import as_progress, check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, mark
@@ -332,8 +332,7 @@ class _Body:
         ]
         return TypeError(
             f"while_loop: the body must keep the types of the value, but in `{ir.function_source(self.fun)}` "
-            f"{'; '.join(wrong)}; make init_val of the type that the body returns, or convert in the body with "
-            f"astype"
+            f"{'; '.join(wrong)}; {to_keep_types(given, outs, 'init_val', 'body')}"
         )
 
 

@@ -19,7 +19,6 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.state import lead, primitives
 from fiveloop.state.predicate.gate import follow, gate
 from fiveloop.state.predicate.live import live
-from fiveloop.state.refs import AbstractRef, ReadEffect
 
 PREDICATE = ir.ShapedArray((), np.bool_)
 
@@ -237,21 +236,3 @@ def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> li
     for ref, before in zip(changed, old, strict=True):
         primitives.write(ref, prims.select(pred, primitives.read(ref), before))
     return outs
-
-
-def shares(jaxpr: Jaxpr, own: util.Mask) -> bool:
-    """Whether a derivative may flow from a jaxpr to what the lanes share: a value, or a Ref that is read.
-
-    Where lanes communicate, each lane's own values count.
-    """
-    if ir.axes_of(jaxpr.effects):
-        return False
-    read = {e.position for e in jaxpr.effects if isinstance(e, ReadEffect)}
-    used = ir.used_vars(a for eqn in jaxpr.eqns for a in eqn.invars)
-    return any(
-        (k in read and v.aval.inner.differentiable)
-        if isinstance(v.aval, AbstractRef)
-        else (v in used and v.aval.differentiable)
-        for k, (v, is_own) in enumerate(zip(jaxpr.invars, own, strict=True))
-        if not is_own
-    )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fiveloop.core import Jaxpr, Value, ad, ir, passes, prims, rules, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, passes, prims, rules, trace, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state.predicate.gate import opened, wide
+from fiveloop.state.refs import AbstractRef, ReadEffect
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,24 @@ rules.define(
     batch=_live_batch,
     cost=lambda avals, p: rules.Cost(0, 0),
 )
+
+
+def shares(jaxpr: Jaxpr, own: util.Mask) -> bool:
+    """Whether a derivative may flow from a jaxpr to what the lanes share: a value, or a Ref that is read.
+
+    Where lanes communicate, each lane's own values count.
+    """
+    if ir.axes_of(jaxpr.effects):
+        return False
+    read = {e.position for e in jaxpr.effects if isinstance(e, ReadEffect)}
+    used = ir.used_vars(a for eqn in jaxpr.eqns for a in eqn.invars)
+    return any(
+        (k in read and v.aval.inner.differentiable)
+        if isinstance(v.aval, AbstractRef)
+        else (v in used and v.aval.differentiable)
+        for k, (v, is_own) in enumerate(zip(jaxpr.invars, own, strict=True))
+        if not is_own
+    )
 
 
 def filled(jaxpr: Jaxpr) -> Jaxpr:
