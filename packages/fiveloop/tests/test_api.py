@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import gc
+import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -26,6 +29,13 @@ def test_it_has_every_public_name_and_no_other() -> None:
     assert {name: getattr(fl, name) for name in own} == own
     names = {n for package in FLAT for n in package.__all__} - {"__version__"}
     assert sorted(vars(fl)["__all__"]) == sorted({*own, *names})
+
+
+def test_the_import_leaves_the_collection_of_garbage_as_it_was() -> None:
+    assert gc.isenabled()
+    code = "import gc; gc.disable(); import fiveloop.api; print(gc.isenabled())"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
 
 
 def test_its_names_work() -> None:
