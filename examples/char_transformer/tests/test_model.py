@@ -173,7 +173,7 @@ def test_costs_are_measured_for_each_policy_and_budget() -> None:
     state = init_state(small_params(dtype=np.float32))
     names = compared("1MB")
     assert names[:3] == compared(None)[:3]
-    assert names[3:] == ("1MB", "50%", "100%")
+    assert names[3:] == ("1MB", "0%", "50%")
     # A policy and a budget, to spare the time of compiling all.
     costs = policy_costs(state, small_windows(batch=4).reshape(2, 2, -1), SIZE, names[2:4])
     assert [(cost.policy, cost.is_budget) for cost in costs] == [
