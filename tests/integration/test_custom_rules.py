@@ -373,6 +373,25 @@ def test_a_ref_of_a_rule_of_both_modes_has_no_derivative() -> None:
 
 
 @pytest.mark.parametrize("wrap", [same, jit])
+def test_what_fwd_writes_has_a_derivative_by_the_contents_alone(wrap: Function) -> None:
+    def scale(ref: Any, p: Any) -> Any:
+        ref[0] = ref[0] * p
+        return p
+
+    scaled = custom_vjp(scale)
+    scaled.defvjp(lambda ref, p: (scale(ref, p), ()), lambda res, ct: (None, 10.0 * ct))
+
+    def f(x: Any, p: Any) -> Any:
+        ref = new_ref(x)
+        out = scaled(ref, p)
+        return freeze(ref).sum() + out
+
+    by_x, by_p = wrap(grad(f, argnums=(0, 1)))(np.array([2.0, 3.0]), np.float64(0.8))
+    assert_near(by_x, [0.8, 1.0])
+    assert_near(by_p, 10.0)
+
+
+@pytest.mark.parametrize("wrap", [same, jit])
 def test_a_function_with_a_batch_of_its_own_writes_once(wrap: Function) -> None:
     count = new_ref(np.array(0.0))
     f = custom_vmap(lambda x: (count.__setitem__(..., count[...] + 1.0), x * x)[1])

@@ -143,9 +143,9 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
     `fwd` takes the function's arguments, and returns its result and residuals: any pytree of arrays. `bwd` takes
     the residuals and the cotangent of the result, and returns a tuple of cotangents, one per argument; None stands
     for zero. For a Ref, `bwd` returns the cotangent of its contents before the call; values that `fwd` writes have no
-    derivative. Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd` takes them in their positions,
-    `bwd` takes them first. Forward mode transposes `bwd`, which must be linear in the cotangent. Without
-    differentiation, the function itself runs.
+    derivative but that by the contents of Refs. Arguments in `nondiff_argnums` and `nondiff_argnames` are static: `fwd`
+    takes them in their positions, `bwd` takes them first. Forward mode transposes `bwd`, which must be linear in the
+    cotangent. Without differentiation, the function itself runs.
 
     >>> @custom_vjp
     ... def f(x):

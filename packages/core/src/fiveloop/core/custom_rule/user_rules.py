@@ -104,7 +104,7 @@ class VjpRule(UserRule):
     def _forward(
         self, closed: ad.Values, args: ad.Values, dots: ad.Tangents
     ) -> tuple[list[Value], list[Value], FlatBwd]:
-        """What fwd gives. What it writes to Refs has no derivative, and leaves that of the rest of them as it is."""
+        """What fwd gives. What it writes to Refs has a derivative by the contents of Refs alone."""
         backward: list[FlatBwd] = []
         num_outs: list[int] = []
 
