@@ -11,7 +11,7 @@ import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import checkpoint, policies
-from fiveloop.remat.timeline import peak, timeline
+from fiveloop.remat.timeline import peak, timeline, upper
 
 X = np.ones((8, 8), np.float32)
 WHOLE = X.nbytes
@@ -58,7 +58,42 @@ def test_a_contraction_may_run_before_another_of_its_operand_is_ready() -> None:
 
     line = timeline(make_jaxpr(products)(X))
     place = [e.primitive.name for e in line.eqns].index("concatenate")
-    assert line.bytes[place] == 6 * WHOLE
+    assert line.bytes[place] == 5 * WHOLE
+    assert line.peak == jit(products).lower(X).compile().memory_analysis().temp
+
+
+LONG, TALL = np.ones((64, 8), np.float32), np.ones((24, 8), np.float32)
+
+
+def joined(x: Any) -> Any:
+    return (fnp.concatenate([x * 2.0, x, x * 3.0], axis=1) @ TALL * 2.0) @ X @ X
+
+
+def joined_products(x: Any) -> Any:
+    a = x @ X
+    return fnp.concatenate([a, fnp.sin(a), a * 3.0], axis=1) @ TALL @ X @ X
+
+
+def padded(x: Any) -> Any:
+    a = x @ X
+    return (fnp.pad(a[1:], ((0, 1), (0, 0))) + fnp.pad(a[:-1], ((1, 0), (0, 0)))) @ X @ X
+
+
+@pytest.mark.parametrize("made", [joined, joined_products, padded])
+def test_what_is_joined_or_padded_takes_what_the_compiler_gives_it(made: Any) -> None:
+    assert peak(make_jaxpr(made)(LONG)) == jit(made).lower(LONG).compile().memory_analysis().temp
+
+
+def test_the_tables_and_whole_lines_of_small_loops_are_in_the_upper_figure() -> None:
+    def steps(x: Any) -> Any:
+        return scan(lambda h, _: (fnp.sin(h * x), None), x, length=100)[0].sum()
+
+    gradient = grad(steps)
+    x = np.ones(5, np.float32)
+    line = upper(make_jaxpr(gradient)(x))
+    compiled = jit(gradient).lower(x).compile().memory_analysis().temp
+    assert {b.bytes % 64 for b in line.buffers} == {0}
+    assert 0.95 * compiled <= line.peak + 128 <= 1.1 * compiled
 
 
 def test_a_loop_needs_its_carry_and_one_step() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
-from fiveloop.core.primitives import ordering
+from fiveloop.core.primitives import ordering, shape
 from fiveloop.remat.primitive import AGAIN
 
 EXPENSIVE = 4
@@ -28,6 +28,10 @@ EXPENSIVE = 4
 
 LIBRARY = 4_096
 """Elements from which on XLA leaves a sum or an extreme of floats to a library."""
+
+LINE, POINTER, COPIED = 64, 8, 5
+"""Buffers begin at multiples of so many bytes, and a table of operands takes so many for each. So many lines are filled
+by numbers that are copied from one equation with bodies to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,14 @@ def peak(jaxpr: Jaxpr, part: bool = False) -> int:
     return timeline(jaxpr, part).peak
 
 
+def upper(jaxpr: Jaxpr) -> Timeline:
+    """The memory of a jaxpr over time with all that the compiler may add to it.
+
+    Buffers take whole lines, loops and branches have tables of their operands, and what is joined is there.
+    """
+    return jaxpr.remember("upper", lambda: _Layout((), ready_jaxpr(jaxpr), wide=True).timeline())
+
+
 def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
     """The place that best parts the equations that depend on the last inputs, the cotangents, from the others.
 
@@ -185,8 +197,10 @@ class _Layout:
         carry: int | None = None,
         role: str = "",
         late: int = 0,
+        wide: bool = False,
     ) -> None:
         self.path = path
+        self.wide = wide
         self.role = role
         self.late = late
         self.sizes: list[int] = []
@@ -207,7 +221,8 @@ class _Layout:
         """A new number for a value."""
         size = self.bytes_of.get(aval)
         if size is None:
-            size = self.bytes_of[aval] = prims.bytes_of([aval])
+            size = prims.bytes_of([aval])
+            size = self.bytes_of[aval] = _in_lines(size) if self.wide else size
         self.sizes.append(size)
         return len(self.sizes) - 1
 
@@ -253,6 +268,8 @@ class _Layout:
                 return self.inline(body.jaxpr, self.barrier(eqn, ins) if apart else ins)
         if prim is prims.dot_general_p:
             ins = self.canonical(eqn, ins)
+        if prim is prims.concatenate_p:
+            ins = self.flattened(eqn, ins)
         outs = [self.value(v.aval) for v in eqn.outvars]
         op = _Op(eqn, ins, outs)
         if bodies:
@@ -277,7 +294,7 @@ class _Layout:
     def add_bodies(self, op: _Op, bodies: Sequence[rules.Body]) -> None:
         """Note what the dearest of an equation's bodies needs, and that a loop's carry stays in place."""
         path = (*self.path, op.eqn.primitive.name)
-        op.inner = max([_body_timeline(b, path) for b in bodies], key=lambda t: t.peak)
+        op.inner = max([_body_timeline(b, path, self.wide) for b in bodies], key=lambda t: t.peak)
         if any(b.role == "loop" for b in bodies):
             op.over = list(zip(reversed(op.outs), reversed(op.ins), strict=False))
             op.in_place = True
@@ -297,8 +314,9 @@ class _Layout:
             op.over = [(v, x) for x in op.ins if x >= 0 and self.sizes[x] == self.sizes[v]]
         rank = op.eqn.outvars[0].aval.ndim
         op.unary = sum(map(self.is_large, op.eqn.invars, op.ins, repeat(rank))) <= 1
-        op.reduces = eqn.primitive.name.startswith("reduce_") and not op.light
-        op.absorbs = op.reduces and _is_in_library(eqn)
+        reduced = eqn.primitive.name.startswith("reduce_") and not op.light
+        op.reduces = reduced or eqn.primitive is shape.pad_p or self.pads(op)
+        op.absorbs = reduced and _is_in_library(eqn)
 
     def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
         """Whether an operand is an array of a rank that is not made of a smaller one by repeating it."""
@@ -312,6 +330,28 @@ class _Layout:
             return False
         maker = self.maker.get(op.ins[1])
         return maker is None or maker.eqn.primitive is prims.broadcast_in_dim_p
+
+    def pads(self, op: _Op) -> bool:
+        """Whether an equation joins an array and one number, repeated: newer compilers pad the array in its place."""
+        if self.wide or op.light or op.eqn.primitive is not prims.concatenate_p:
+            return False
+        makers = [self.maker.get(x) for x in op.ins]
+        return len(makers) == 2 and any(
+            m is None or m.eqn.primitive is prims.broadcast_in_dim_p for m in makers
+        )
+
+    def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
+
+        def each(x: int) -> Sequence[int]:
+            made = self.maker.get(x)
+            return (
+                made.ins
+                if made and made.eqn.params == eqn.params and made.eqn.primitive is eqn.primitive
+                else [x]
+            )
+
+        return [*chain.from_iterable(map(each, ins))]
 
     def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged.
@@ -365,8 +405,26 @@ class _Layout:
         if self.role not in ("loop", "branch"):
             buffers = _without_room(buffers, [made[root] for root in outs if root in made])
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
+        if self.wide:
+            buffers += self.tables([*inner])
         eqns = tuple(op.eqn for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, tuple(op.number for op in self.ops))
+
+    def tables(self, places: Sequence[int]) -> list[Buffer]:
+        """The tables of the operands and results of equations with bodies, and what counts or chooses.
+
+        Those of a loop's step are there for the whole step. Of several in a step some numbers are copied.
+        """
+        found = []
+        for k in places:
+            eqn = self.ops[k].eqn
+            lines = COPIED if self.role == "loop" and k > places[0] else 1
+            size = lines * LINE + sum(
+                _in_lines(POINTER * len(vs)) for vs in (eqn.invars, eqn.outvars)
+            )
+            span = (0, len(self.ops) - 1) if self.role == "loop" else (k, k)
+            found.append(Buffer(size, eqn, 0, *span))
+        return found
 
     def bring_into_post_order(self) -> None:
         """Bring the equations into the order in which a compiler gets them: depth first from the results."""
@@ -408,7 +466,8 @@ class _Layout:
 
         early = self.num_given - self.late
         for given in (range(early), range(early, self.num_given)):
-            note(given)
+            # A branch that computes again takes its operands from a tuple, the last one first.
+            note(reversed(given) if self.role == "recomputed" else given)
             while ready:
                 op = ready.popleft()
                 self.ops.append(op)
@@ -521,11 +580,17 @@ def _is_free(taken: Sequence[tuple[int, int]], b: Buffer) -> bool:
     return after and (not place or taken[place - 1][1] < b.start)
 
 
-def _body_timeline(body: rules.Body, path: tuple[str, ...]) -> Timeline:
+def _in_lines(size: int) -> int:
+    return -(-size // LINE) * LINE
+
+
+def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timeline:
     """The memory of one run of a body."""
     carry = body.carry if body.role == "loop" else None
-    key = ("timeline", path, carry, body.role)
-    return body.jaxpr.remember(key, lambda: _Layout(path, body.jaxpr, carry, body.role).timeline())
+    key = ("timeline", path, carry, body.role, wide)
+    return body.jaxpr.remember(
+        key, lambda: _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
+    )
 
 
 _HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p, prims.to_memory_p}
@@ -556,11 +621,13 @@ def _readers(x: object, after: dict[object, list[_Op]]) -> set[_Op]:
 
 
 def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
-    """Whether an equation is light, and whether it is expensive for its size."""
+    """Whether an equation is light, and whether it is computed once, however many equations use it."""
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
-    light = cost.again and eqn.primitive is not prims.concatenate_p
-    return light, cost.flops >= EXPENSIVE * max(size, 1)
+    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches()
+    light = cost.again and eqn.primitive is not shape.pad_p and not joins
+    once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
+    return light, once
 
 
 def _is_in_library(eqn: ir.Eqn) -> bool:

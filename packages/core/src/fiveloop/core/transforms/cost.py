@@ -20,7 +20,7 @@ matrices takes 0.01 (512 x 512) to 0.03 (64 x 64), of exp 0.03 to 0.09, of tanh 
 count the same, so that fewer of them are never taken for slower; `FUSED` is set by judgement.
 """
 
-LIGHT = 0.25
+LIGHT = 0.5
 """How much of an operation counts one of a light equation that is computed again: it is fused into what uses it.
 
 So no product is computed again to spare light operations, which other policies compute again anyway; set by judgement.

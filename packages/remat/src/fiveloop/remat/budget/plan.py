@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
@@ -18,21 +18,20 @@ from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SURE = 0.8
-"""What a plan needs at least of the bytes that its stages need, put together."""
+SURE = 0.85
+"""What a plan needs at least of what its stages need, put together, beside the least that plans are known to need."""
 
-SLACK, STACKED, ROOM = 1.15, 1.0, 2_048
-"""What a compiler may need more than was simulated: it orders equations by rules of its own, and counts steps. What is
-stacked over the steps of a loop is there in any order, and needs the second margin.
+ROOM, LOOPS, STRAIGHT, SLACK = 128, 0.998, 1.08, 1.15
+"""A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
+is no loop a compiler orders by rules of its own. The last is for what stages need, put together.
 
-`benchmarks/remat/margin.py` measures what other programs need. Of the models of the remat bench, a U-shaped network
-that computes runs of stages again needs the most, 1.11 for a budget to be kept to 1.05 of it; stacks need .85.
+`benchmarks/remat/margin.py` measures what other programs need. Budgets are kept to 1.05 of them.
 """
 
 FIRST = 3
 """Of how many plans the one of fewest bytes is found: what stages need, put together, may be more than they need."""
 
-LARGE = 1_000
+LARGE = 4_000
 """How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
 
 WORK = 4_000
@@ -65,10 +64,26 @@ class Planner:
         self.chain = self._chain()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         self.all = self._candidate(everything)
-        found = [*map(self._candidate, Search(self.chain).plans()), self.all]
-        self.plans = [*_envelope(found), *map(self._candidate, self._written(everything))]
-        self.plans.sort(key=lambda c: (-c.time, c.bytes))
+        found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
+        fronts = [_envelope([*plans, self.all]) for plans in found]
+        written = map(self._candidate, self._written(everything))
+        self.smallest = [c for front in fronts for c in front[:FIRST]]
+        self.plans = sorted(
+            [*chain.from_iterable([*fronts, written])], key=lambda c: (-c.time, c.bytes)
+        )
         self._bytes: dict[Plan, int] = {}
+
+    def _chains(self) -> Iterator[Chain]:
+        """The chain, and one whose stages at the ends of skips are checkpoints.
+
+        The cotangents that a stage without a checkpoint hands far back are computed, if light, only when they are
+        used: what they are made of is there until then.
+        """
+        yield self.chain
+        ends = self.program.ends_of_skips()
+        options = [each[k in ends and len(each) > 1 :] for k, each in enumerate(self.chain.options)]
+        if ends:
+            yield replace(self.chain, options=options)
 
     def _written(self, everything: Plan) -> list[Plan]:
         """What people write: the bodies of loops, or all stages, under a policy, and all else as it is."""
@@ -102,8 +117,7 @@ class Planner:
         """The bytes that a plan needs, with what the compiler may need more; it is simulated when it is asked for."""
         if c.plan not in self._bytes:
             whole = len(self.program.jaxpr.eqns) <= LARGE
-            need = self.need(c.plan) if whole else int(c.bytes * SLACK)
-            self._bytes[c.plan] = ROOM + need
+            self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
         return self._bytes[c.plan]
 
     def weighed(self) -> list[Candidate]:
@@ -116,11 +130,6 @@ class Planner:
         """The fewest bytes that a plan needs."""
         return min(map(self.bytes_of, self.smallest))
 
-    @cached_property
-    def smallest(self) -> list[Candidate]:
-        """The plans of fewest bytes, as far as that is known without simulating all."""
-        return sorted(self.plans, key=lambda c: c.bytes)[:FIRST]
-
     @property
     def everything(self) -> int:
         """The bytes that saving everything needs."""
@@ -129,11 +138,7 @@ class Planner:
     def need(self, plan: Plan) -> int:
         """The bytes that a plan needs, with a margin."""
         policy = with_given(everything_saveable, self.given)
-        passes = both_passes(self.segments.jaxpr(plan), self.unknown, policy)
-        peak = timeline.peak(passes.jaxpr)
-        made_by_loops = {v for e in passes.cut.known.eqns if is_loop(e) for v in e.outvars}
-        stacked = sum(map(size_of, made_by_loops.intersection(passes.cut.residuals)))
-        return int(peak * SLACK - min(stacked, peak) * (SLACK - STACKED))
+        return needed(both_passes(self.segments.jaxpr(plan), self.unknown, policy).jaxpr)
 
     def _chain(self) -> Chain:
         keys = [self.program.weighed(k, k + 1) for k in range(self.program.size)]
@@ -153,10 +158,19 @@ class Planner:
 
         Those are passed over for which what their stages need, put together, is far more.
         """
+        known = [self.all, *self.smallest]
+        sure = SURE * min(self.bytes_of(c) / max(c.bytes, 1) for c in known)
         for c in reversed(self.plans):
-            if (c.bytes * SURE <= size or c in self.smallest) and self.bytes_of(c) <= size:
+            if (c.bytes * sure <= size or c in known) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
+
+
+def needed(jaxpr: Jaxpr) -> int:
+    """The bytes that a program needs, with a margin."""
+    line = timeline.upper(jaxpr)
+    looped = line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)])
+    return ROOM + int(line.peak * (LOOPS if looped else STRAIGHT))
 
 
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:

@@ -137,6 +137,11 @@ class Program:
                 during[k] += here + size_of(v) * (k in stages and maker < k)
         return before, during
 
+    def ends_of_skips(self) -> set[int]:
+        """The stages that use an unknown value of a stage before the last one."""
+        made = {v: self._stage_at(k) for v, k in self.made.items()}
+        return {k for v, stages in self._users().items() for k in stages if made.get(v, k) < k - 1}
+
     def _users(self) -> dict[ir.Var, set[int]]:
         """The stages that use each unknown value; one that is a result is used after the last."""
         found: dict[ir.Var, set[int]] = {}
