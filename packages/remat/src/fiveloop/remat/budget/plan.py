@@ -18,7 +18,7 @@ from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SURE = 0.85
+SURE = 0.8
 """What a plan needs at least of what its stages need, put together, beside the least that plans are known to need."""
 
 ROOM, LOOPS, STRAIGHT, SLACK = 128, 0.998, 1.08, 1.15

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fiveloop.core import Jaxpr, ir, prims
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import Choice, shown
+from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
@@ -22,7 +23,7 @@ from fiveloop.remat.residuals import (
     number_of,
     place_in_program,
 )
-from fiveloop.remat.timeline import Buffer, Timeline, backward_begins, timeline
+from fiveloop.remat.timeline import backward_begins, timeline
 
 Phase = Literal["forward", "backward"]
 ROWS = 20
