@@ -7,6 +7,7 @@ from itertools import chain
 
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
@@ -21,9 +22,10 @@ from fiveloop.remat.primitive import CheckpointParams
 SURE = 0.8
 """What a plan needs at least of what its stages need, put together, beside the least that plans are known to need."""
 
-ROOM, LOOPS, STRAIGHT, SLACK = 128, 0.998, 1.08, 1.15
+ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 0.998, 1.08, 1.12, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
-is no loop a compiler orders by rules of its own. The last is for what stages need, put together.
+is no loop a compiler orders by rules of its own, whether it recomputes in branches or behind barriers. The last is for
+what stages need, put together.
 
 `benchmarks/remat/margin.py` measures what other programs need. Budgets are kept to 1.05 of them.
 """
@@ -169,8 +171,9 @@ class Planner:
 def needed(jaxpr: Jaxpr) -> int:
     """The bytes that a program needs, with a margin."""
     line = timeline.upper(jaxpr)
-    looped = line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)])
-    return ROOM + int(line.peak * (LOOPS if looped else STRAIGHT))
+    if line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)]):
+        return ROOM + int(line.peak * LOOPS)
+    return ROOM + int(line.peak * (BRANCHES if recomputes_in_branches() else BARRIERS))
 
 
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
