@@ -11,7 +11,7 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jacfwd, jacrev, jit, jvp, linear_transpose, make_jaxpr, vmap
 from fiveloop.core.errors import RuleError
-from fiveloop.loops import cond, for_loop, while_loop
+from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import new_ref
 
@@ -338,3 +338,19 @@ def test_a_state_is_kept_and_the_number_of_steps() -> None:
     known, replay = jaxpr.eqns[0], jaxpr.eqns[-1]
     assert (known.primitive.name, replay.primitive.name) == ("while", "replay")
     assert replay.invars[:2] == (known.outvars[0], jaxpr.invars[0])
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [steps, lambda n, step, x: scan(lambda c, _: (step(c), c), x, np.zeros(4), n)[0]],
+    ids=["while", "scan of a length"],
+)
+def test_there_may_be_no_lanes(loop: Many) -> None:
+    """The most steps of none are none."""
+
+    def each(w: Any) -> Any:
+        f = lambda w, n: loop(n, lambda x: w * x, w)
+        return vmap(grad(f), in_axes=(None, 0))(w, np.zeros(0, np.int32))
+
+    assert each(X).shape == (0,)
+    assert grad(lambda w: each(w).sum())(X) == 0.0

@@ -49,7 +49,7 @@ def _as_many_as_most(
 
     body : [i, most, count, *consts, *refs] -> []
     """
-    most = prims.reduce_max(operands[0])
+    most = prims.reduce_max(operands[0]) if operands[0].size else transforms.zeros_of(INDEX)
     body = p.body.remember(("own count", p.counted, p.nsteps), lambda: _of_own_count(p))
     p = replace(p, body=body, num_consts=p.num_consts + 1)
     return p, [most, *operands], [None, *dims]

@@ -19,7 +19,7 @@ def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayPa
         p, operands = p.without_cache(operands)
         dims = dims[:num]
     if dims[0] is not None:
-        longest = prims.reduce_max(operands[0])
+        longest = prims.reduce_max(operands[0]) if size else transforms.zeros_of(COUNT)
         own = tuple(d is not None for d in dims[1 : 1 + p.num_consts])
         return replay_batch(size, [longest, *operands], [None, *dims], _masked(p, own))
     n, *values = transforms.in_front(size, operands[:num], dims[:num])
