@@ -15,6 +15,7 @@ from fiveloop.loops import explain, machine, scan, while_loop
 from fiveloop.loops.schedules import Binomial, Online, TwoLevel
 from fiveloop.loops.schedules.simulation import evaluations
 from fiveloop.state import pure_callback
+from fiveloop.state.predicate import live
 from fiveloop.testing.core.samples import sample
 
 W = np.random.default_rng(0).normal(0, 0.4, (4, 4)).astype(np.float32)
@@ -96,7 +97,8 @@ def test_lanes_with_numbers_of_steps_of_their_own_contract_no_more() -> None:
     slope = lambda n: grad(lambda w: unknown(w, X, n, checkpoints=3))(W)
     lanes, ns = np.array([0, 3, 17], np.int32), np.array([[2, 0, 9], [1, 3, 4]], np.int32)
     for f, lengths in ((vmap(slope), lanes), (vmap(vmap(slope)), ns)):
-        turn = turn_of(machine.without_replays(make_jaxpr(f)(lengths)))
+        planned = live.without_live(make_jaxpr(f)(lengths))
+        turn = turn_of(machine.without_replays(planned))
         assert turn is not None
         assert [eqn.primitive.name for eqn in turn.eqns].count("dot_general") == 2
         found, expected = jit(f)(lengths), [by_hand(int(n)) for n in lengths.ravel()]
