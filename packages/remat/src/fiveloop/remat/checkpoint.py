@@ -86,13 +86,8 @@ def checkpoint(
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
     if static_argnums != () or static_argnames != ():
-        return arguments.with_static(
-            "checkpoint",
-            fun,
-            static_argnums,
-            static_argnames,
-            partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart),
-        )
+        inner = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
+        return arguments.with_static("checkpoint", fun, static_argnums, static_argnames, inner)
 
     naming = flatten.argument_naming("checkpoint", fun)
 
