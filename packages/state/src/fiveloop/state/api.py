@@ -118,13 +118,19 @@ def get(ref: Any, index: Any = ...) -> Value:
     chosen = _chosen("get", ref, index)
     if chosen is not None and not chosen.is_known:
         raise chosen.unreadable()
-    base, place, layouts = views.through(ref, index)
-    if _is_now(base):
-        with base.turn:
-            now = base.share() if place is ... else eager.take_now(base.contents(), place)
-        return views.laid(now, layouts)
-    indexer, operands = parse.normalize(base.shape, place)
-    return views.laid(primitives.read(base, indexer, operands), layouts)
+    if isinstance(ref, access.View):
+        base, place, layouts = views.through(ref, index)
+        return views.laid(_read(base, place), layouts)
+    return _read(ref, index)
+
+
+def _read(ref: Any, index: Any) -> Value:
+    """What a Ref that is no view holds at an index."""
+    if _is_now(ref):
+        with ref.turn:
+            return ref.share() if index is ... else eager.take_now(ref.contents(), index)
+    indexer, operands = parse.normalize(ref.shape, index)
+    return primitives.read(ref, indexer, operands)
 
 
 def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
@@ -416,8 +422,9 @@ def _write(ref: Any, index: Any, x: Any, monoid: prims.Monoid | None = None) -> 
     if _is_now(base):
         _write_now(base, ref, index, x, monoid)
         return
-    base, place, x = views.written(ref, index, x, monoid)
-    indexer, operands = _write_at(base, place)
+    if ref is not base:
+        base, index, x = views.written(ref, index, x, monoid)
+    indexer, operands = _write_at(base, index)
     value = _element(base, indexer, x)
     _touch(base)
     if monoid is None:
@@ -447,7 +454,7 @@ def _check_ref(what: str, ref: Any) -> Value:
 def _chosen(what: str, ref: Any, index: Any) -> views.Masked | None:
     """The part and the mask, if an index is a mask; something that is no Ref is refused."""
     _check_ref(what, ref)
-    return views.masked(ref, index)
+    return views.masked(ref, index) if access.has_mask(index) else None
 
 
 def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:

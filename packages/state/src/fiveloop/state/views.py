@@ -176,9 +176,7 @@ class MaskedSum(MaskedRead):
 
 
 def masked(ref: Value, index: Any) -> Masked | None:
-    """The part of a Ref and the mask that an index names; None without one, or if the normal form is all there is."""
-    if not access.has_mask(index):
-        return None
+    """The part of a Ref and the mask that an index names; None if the normal form is all there is."""
     place = access.masked_place(ref.shape, index)
     if place is None:
         return None

@@ -262,7 +262,7 @@ class Pullback(Derivative, Generic[A]):
         n, primals = form.num_outs, form.primals
         checked = like_values("vjp: cotangent", ct, form.out_tree, form.outs[:n], "result")
         cts = [*checked, *[ad.Zero(a.tangent()) for a in form.outs[n:]]]
-        return pull_back(self._linear, primals, cts, targets)
+        return self._linear.pull_back(primals, cts, targets)
 
     def _arguments(self, leaves: Sequence[Any]) -> A:
         args: A = pytree.tree_unflatten(self._form.in_tree, leaves)[0]
@@ -327,30 +327,6 @@ def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: st
         path = pytree.keystr(pytree.tree_flatten_with_path(tree)[0][k][0])
         raise TypeError(f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}")
     return t
-
-
-def linearized(
-    flat: flat_function.FlatFunction, values: ad.Values, fun: object
-) -> tuple[list[Value], transforms.Linear]:
-    """The results of a function and its derivative in all floating arguments; Refs get their final contents."""
-    nonzero = tuple([x.aval.differentiable for x in values])
-    outs, linear = transforms.linearize_flat(flat, values, nonzero, fun)
-    flat.give_back(outs)
-    return outs, linear
-
-
-def pull_back(
-    linear: transforms.Linear,
-    avals: ir.Avals,
-    cts: ad.Tangents,
-    targets: Sequence[Value | None] = (),
-) -> list[ad.Tangent]:
-    """The cotangents of the arguments, from those of all results; one that has a target is added to it, and zero."""
-    inputs = zip(avals, targets or [None] * len(avals), strict=True)
-    unknowns = [ad.UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
-    given = [ct for ct, nz in zip(cts, linear.out_nonzero, strict=True) if nz]
-    found = iter(transforms.backward_pass(linear.jaxpr, [*linear.residuals, *unknowns], given))
-    return [next(found) if a.differentiable else ad.Zero(a.tangent()) for a in avals]
 
 
 Ts = TypeVarTuple("Ts")
@@ -455,7 +431,7 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
     flatten.check_callable("linearize", fun)
     values, tree = flatten.flatten_values((primals, {}), flatten.argument_naming("linearize", fun))
     flat, values = flat_function.lending(fun, tree, values, has_aux)
-    outs, linear = linearized(flat, values, fun)
+    outs, linear = flat.linearized(values, fun)
     return flat.results(outs, Pushforward(linear, flat, values, outs))
 
 
@@ -485,7 +461,7 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     values, tree = flatten.flatten_values((primals, {}), name)
     flatten.check_mutable((primals, {}), values, name)
     flat, values = flat_function.lending(fun, tree, values, has_aux)
-    outs, linear = linearized(flat, values, fun)
+    outs, linear = flat.linearized(values, fun)
     flat.check_arrays(outs)
     f_vjp: Pullback[Any] = Pullback(linear, flat, values, outs)
     return flat.results(outs, f_vjp)

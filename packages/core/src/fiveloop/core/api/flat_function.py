@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fiveloop.core import ad, arrays, ir, pytree, rules
+from fiveloop.core import ad, arrays, ir, pytree, rules, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
@@ -166,6 +166,13 @@ class FlatFunction:
         assert self.out_tree is not None, "unreachable: the function has run"
         path = pytree.leaf_paths(self.out_tree)[k] if k < self.num_outs else " (auxiliary)"
         return TypeError(f"the result{path} of {self._name} is a Ref of type {x.aval} that {why}")
+
+    def linearized(self, values: ad.Values, fun: object) -> tuple[list[Value], transforms.Linear]:
+        """Its results and its derivative in all floating arguments; Refs get their final contents."""
+        nonzero = tuple([x.aval.differentiable for x in values])
+        outs, linear = transforms.linearize_flat(self, values, nonzero, fun)
+        self.give_back(outs)
+        return outs, linear
 
     def release(self) -> None:
         """Let go of the function, which has been traced, and of what it closes over; its name and line stay."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms
-from fiveloop.core.api import autodiff, derivative_types, flat_function, flatten
+from fiveloop.core.api import derivative_types, flat_function, flatten
 from fiveloop.core.api.arguments import Argnums, Differentiated, Differentiation
 from fiveloop.core.arrays import Value
 
@@ -48,9 +48,9 @@ def _both(
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
         chosen = asked.choose(args, kwargs)
         values, tree, flat = chosen.values, chosen.tree, chosen.flat
-        outs, linear = autodiff.linearized(flat, values, fun)
+        outs, linear = flat.linearized(values, fun)
         cts = [_unit_cotangent(asked, flat, outs), *map(transforms.zero_like, outs[1:])]
-        in_cts = autodiff.pull_back(linear, [x.aval for x in values], cts)
+        in_cts = linear.pull_back([x.aval for x in values], cts)
         leaves = [flatten.as_result(transforms.instantiate(ct)) for ct in in_cts]
         return flat.results(outs), asked.one(pytree.tree_unflatten(tree, leaves)[0])
 
@@ -194,14 +194,14 @@ def jacrev(
 def _by_rows(asked: Differentiation, chosen: Differentiated, chunk: int | None) -> Cells:
     """The Jacobian by reverse mode."""
     values, flat = chosen.values, chosen.flat
-    outs, linear = autodiff.linearized(flat, values, asked.fun)
+    outs, linear = flat.linearized(values, asked.fun)
     flat.check_arrays(outs)
     results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
     _check_results(asked, results)
 
     def pull(*cts: Value) -> list[Value]:
         given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
-        slopes = autodiff.pull_back(linear, [x.aval for x in values], given)
+        slopes = linear.pull_back([x.aval for x in values], given)
         return [*map(transforms.instantiate, slopes)]
 
     rows = _all_directions(pull, results, chunk, asked.fun, side=0)

@@ -330,7 +330,9 @@ def has_effect(holder: Jaxpr | Eqn, kind: type[Effect]) -> bool:
 
 def is_scalar(literal: Literal) -> bool:
     """Whether a literal is a host scalar, which is written out rather than passed."""
-    return isinstance(getattr(literal.value, "host", None), np.ndarray)
+    value: Any = literal.value
+    # The class is asked, for an array that is asked for what it lacks makes a message.
+    return hasattr(type(value), "host") and isinstance(value.host, np.ndarray)
 
 
 def effects_of(invars: Sequence[Var], eqns: Iterable[Eqn]) -> Effects:

@@ -15,6 +15,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.transforms import jvp, partial_eval, policies
 from fiveloop.core.transforms.dce import dce
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
+from fiveloop.core.transforms.transpose import backward_pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,16 @@ class Linear:
             next(dots) if nz else ad.Zero(a.tangent())
             for nz, a in zip(self.out_nonzero, outs, strict=True)
         ]
+
+    def pull_back(
+        self, avals: ir.Avals, cts: ad.Tangents, targets: Sequence[Value | None] = ()
+    ) -> list[ad.Tangent]:
+        """The cotangents of the inputs, from those of all outputs; one that has a target is added to it, and zero."""
+        inputs = zip(avals, targets or [None] * len(avals), strict=True)
+        unknowns = [ad.UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
+        given = [ct for ct, nz in zip(cts, self.out_nonzero, strict=True) if nz]
+        found = iter(backward_pass(self.jaxpr, [*self.residuals, *unknowns], given))
+        return [next(found) if a.differentiable else ad.Zero(a.tangent()) for a in avals]
 
 
 def linearize_flat(

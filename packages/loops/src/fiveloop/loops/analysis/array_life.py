@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.loops.analysis import accesses, array_access
+from fiveloop.loops.analysis import accesses
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.record import Decision
@@ -25,14 +25,14 @@ class Verdict(NamedTuple):
 
 
 def access_or_why(
-    eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: array_access.Made
-) -> array_access.Access | Verdict:
+    eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: accesses.Made
+) -> accesses.Access | Verdict:
     """What an equation, a branch or a call does with an array, on a Ref that holds it; or why there is no way."""
     if accesses.is_entered(eqn):
         return _enter(eqn, array, ref)
     if eqn.primitive is while_p and (k := _carried(eqn, array)) is not None:
         return _while(eqn, k, ref)
-    found = array_access.access(eqn, array, ref, made)
+    found = accesses.access(eqn, array, ref, made)
     if found is not None:
         return found
     if eqn.primitive is primitives.swap_p:
@@ -85,10 +85,10 @@ class Life:
         self,
         version: Sequence[ir.Var],
         uses: Mapping[ir.Var, Sequence[ir.Eqn]],
-        made: array_access.Made,
-    ) -> list[array_access.Access] | Verdict:
+        made: accesses.Made,
+    ) -> list[accesses.Access] | Verdict:
         """All accesses to one version, under all of its names; a reason if something else is done with it."""
-        self.last, found = list(version), list[array_access.Access]()
+        self.last, found = list(version), list[accesses.Access]()
         for name in self.last:
             self.names.add(name)
             for eqn in uses.get(name, ()):
@@ -132,7 +132,7 @@ class Life:
         return None
 
 
-def _updated_twice(updates: Sequence[array_access.Access]) -> str:
+def _updated_twice(updates: Sequence[accesses.Access]) -> str:
     """What is told of a version that two equations update."""
     first = updates[0].eqn.source
     other = f"another update, on line {first.line}," if first is not None else "another update"
@@ -145,7 +145,7 @@ NO_ORDER = (
 )
 
 
-def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> array_access.Access | Verdict:
+def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> accesses.Access | Verdict:
     """An access by the bodies of an equation, each of which gives its last version wherever one gives a version."""
     if eqn.primitive is cond_p and eqn.params.vmap == "group" and not eqn.effects:
         return Verdict('`cond(vmap="group")` takes no Refs', eqn.source)
@@ -176,8 +176,8 @@ def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> array_access.Access | Ver
     is_dynamic = any(life.is_dynamic for life in lives)
     if any(life.is_updated for life in lives):
         # Whether a branch updates it is known at run time alone, too.
-        return array_access.Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
-    return array_access.Access(eqn, [new], is_dynamic, same=versions)
+        return accesses.Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
+    return accesses.Access(eqn, [new], is_dynamic, same=versions)
 
 
 def _results(eqn: ir.Eqn) -> range:
@@ -218,7 +218,7 @@ def _carried(eqn: ir.Eqn, array: ir.Var) -> int | None:
     return first if len(places) == 1 and 0 <= first < p.num_carry else None
 
 
-def _while(eqn: ir.Eqn, k: int, ref: ir.Var) -> array_access.Access | Verdict:
+def _while(eqn: ir.Eqn, k: int, ref: ir.Var) -> accesses.Access | Verdict:
     """An access by a `while` that carries the array as value `k`: it takes the Ref instead."""
     params = carried_as_ref(eqn.params, k)
     if params is None:
@@ -227,7 +227,7 @@ def _while(eqn: ir.Eqn, k: int, ref: ir.Var) -> array_access.Access | Verdict:
     invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
     outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
     loop = rules.new_eqn(while_p, invars, params, outvars, eqn.source)
-    return array_access.Access(eqn, [loop], True, [eqn.outvars[k]])
+    return accesses.Access(eqn, [loop], True, [eqn.outvars[k]])
 
 
 def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
@@ -341,17 +341,17 @@ def going_on(p: WhileParams) -> ir.Var | None:
     return None
 
 
-def _is_and(out: ir.Atom, going: ir.Var, made: array_access.Made) -> bool:
+def _is_and(out: ir.Atom, going: ir.Var, made: accesses.Made) -> bool:
     eqn = made.get(out) if isinstance(out, ir.Var) else None
     return eqn is not None and eqn.primitive is prims.bitwise_and_p and going in eqn.invars
 
 
-def _is_undone(out: ir.Atom, old: ir.Var, going: ir.Var, made: array_access.Made) -> bool:
+def _is_undone(out: ir.Atom, old: ir.Var, going: ir.Var, made: accesses.Made) -> bool:
     eqn = made.get(out) if isinstance(out, ir.Var) else None
     return eqn is not None and chooses(eqn, going, made) and eqn.invars[2] is old
 
 
-def _writes_back(write: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
+def _writes_back(write: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether a write puts back what is there for lanes that have ended."""
     if write.primitive is not primitives.swap_p or not isinstance(write.invars[1], ir.Var):
         return False
@@ -370,7 +370,7 @@ def _writes_back(write: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
     return same
 
 
-def chooses(eqn: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
+def chooses(eqn: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether an equation chooses between its second and its third operand by which lanes go on."""
     if eqn.primitive is not prims.select_p:
         return False
@@ -382,7 +382,7 @@ def chooses(eqn: ir.Eqn, going: ir.Var, made: array_access.Made) -> bool:
     return by is going
 
 
-def mask(update: array_access.Access, going: ir.Var) -> bool:
+def mask(update: accesses.Access, going: ir.Var) -> bool:
     """Let an update write what is there for each lane that has ended; False if it is no plain write, one lane a row."""
     *before, write = update.instead
     lanes = range(going.aval.ndim)

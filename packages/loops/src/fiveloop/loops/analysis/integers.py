@@ -268,8 +268,8 @@ class Equal:
         """A thing that is the same for operands that are known to be equal."""
         if isinstance(atom, ir.Var):
             return self._same.get(atom, atom)
-        host = getattr(atom.value, "host", None)
-        return id(atom.value) if host is None else (atom.aval, host.tobytes())
+        value: Any = atom.value
+        return (atom.aval, value.host.tobytes()) if ir.is_scalar(atom) else id(value)
 
     def note(self, eqn: ir.Eqn) -> None:
         """Note what an equation computes."""

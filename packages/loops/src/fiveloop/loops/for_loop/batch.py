@@ -6,9 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.loops.analysis.early_end import end_flag, until_all_are_set
 from fiveloop.loops.primitives import cond
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state, stateful
+from fiveloop.loops.primitives.for_loop import (
+    INDEX,
+    ForParams,
+    end_flag,
+    for_p,
+    is_state,
+    stateful,
+    until_all_are_set,
+)
 
 
 def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) -> ad.Batched:

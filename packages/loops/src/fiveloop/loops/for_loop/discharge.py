@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Value, ir, trace
-from fiveloop.loops.analysis.early_end import end_flag
-from fiveloop.loops.primitives.for_loop import ForParams, for_p
+from fiveloop.loops.primitives.for_loop import ForParams, end_flag, for_p
 from fiveloop.state import discharge
 
 

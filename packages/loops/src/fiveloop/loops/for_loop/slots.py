@@ -13,8 +13,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
 from fiveloop.core.primitives import convert
-from fiveloop.loops.analysis import early_end
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams, first_step, is_state
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, first_step, is_state, without_end
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
@@ -95,7 +94,7 @@ def _as_while(p: ForParams, states: Sequence[bool]) -> WhileParams:
 
     cond, body : [*consts, k, *states, *Refs] -> [holds], [k, *states]
     """
-    ends = early_end.without_end(p.body)
+    ends = without_end(p.body)
     step = p.body if ends is None else ends[0]
     numbered = numbered_body(replace(p, body=step), (True,) * len(states))
     _, *binders = p.body.invars

@@ -16,7 +16,7 @@ from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transfo
 from fiveloop.core.closed_call import call_split, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import flat
-from fiveloop.loops.analysis import accesses, early_end, integers
+from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.analysis.slots import (
     Carried,
     Found,
@@ -72,7 +72,7 @@ def _planned(
 ) -> _Loop:
     """The loop under the plan; one that ends early by its steps alone, if when it does is known."""
     p = for_loop.stateful(eqn.params)
-    ends = early_end.without_end(p.body)
+    ends = for_loop.without_end(p.body)
     if ends is not None:
         step, flag = ends
         found = _cheapest(plan, unknown, inst, eqn, replace(p, body=step), flag)
@@ -319,7 +319,7 @@ class _Loop:
         body = trace.stage_closed(run, avals, self.p.body.name, hints)
         body = integers.keep_in_range(body, self.p.nsteps)
         if self.flag is not None:
-            body = early_end.until_set(body, sum([True, *known][: self.flag]))
+            body = for_loop.until_set(body, sum([True, *known][: self.flag]))
         empties = [zeros_eqn(a) for a in stack_avals]
         operands = [
             *util.select_by(known, self.eqn.invars),

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.index import access, parse
 from fiveloop.core.ir.indexer import At, Span
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis import accesses, early_end, integers
-from fiveloop.loops.primitives.for_loop import ForParams, for_p
+from fiveloop.loops.analysis import accesses, integers
+from fiveloop.loops.primitives.for_loop import ForParams, for_p, without_end
 from fiveloop.state import AbstractRef, ReadEffect, primitives
 
 STEP = "carry"
@@ -31,7 +32,7 @@ def carry(eqn: ir.Eqn) -> record.Planned:
     p = eqn.params
     if p.num_carry or p.nsteps < 2:
         return record.Planned(eqn)
-    ends = early_end.without_end(p.body)
+    ends = without_end(p.body)
     if ends is not None or p.starts_late:
         step = replace(p, body=ends[0]) if ends is not None else p
         told = _told(eqn, ChainFinder(step), True) if p.record.tells else []
@@ -73,8 +74,10 @@ def _first(
 
     def element(array: Value, *given: Value) -> list[Value]:
         left = iter(given)
-        index: list[Any] = [_position(place, i, left) for place in places]
-        return [prims.reshape(array[tuple(index)], chain.aval.shape)]
+        index = tuple([_position(place, i, left) for place in places])
+        is_ref = array.aval.accumulates
+        x = array[index] if is_ref else access.take(array, *parse.normalize(array.shape, index))
+        return [prims.reshape(x, chain.aval.shape)]
 
     outside: dict[ir.Var, ir.Atom] = dict(zip(p.body.invars[1:], eqn.invars, strict=True))
     before += ir.copied_eqns(ir.prune(finder.fixed_eqns, operands), outside)

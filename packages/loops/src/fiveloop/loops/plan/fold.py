@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer
-from fiveloop.loops.analysis import accesses, early_end, integers
+from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
 from fiveloop.loops.names import OWN
+from fiveloop.loops.primitives import for_loop
 from fiveloop.loops.record import Decision, Planned, names_of
 from fiveloop.state import AbstractRef, discharge, primitives
 
@@ -193,7 +194,7 @@ STAYS = "a read after a write stays a read"
 def not_folded(eqn: ir.Eqn) -> list[Decision]:
     """For each Ref, why the first read that may be of what the step has written is one; after `fold`."""
     p = eqn.params
-    ends = early_end.without_end(p.body)
+    ends = for_loop.without_end(p.body)
     body = ends[0] if ends is not None else p.body
     search = _Search(integers.integers_of_step(body, p.nsteps))
     names = dict(zip(body.invars[1:], p.names, strict=True))

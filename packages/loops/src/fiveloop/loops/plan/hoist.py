@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis.early_end import until_set, without_end
-from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.loops.primitives.for_loop import for_p, until_set, without_end
 from fiveloop.state import AbstractRef, primitives
 
 STEP = "hoist"

@@ -14,9 +14,8 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms
 from fiveloop.loops import options
 from fiveloop.loops.analysis.accesses import Around
-from fiveloop.loops.analysis.early_end import without_end
 from fiveloop.loops.plan import branch, unroll
-from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.loops.primitives.for_loop import for_p, without_end
 from fiveloop.loops.record import Decision, Planned
 from fiveloop.state import AbstractRef, discharge, primitives
 

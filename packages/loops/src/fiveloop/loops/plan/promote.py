@@ -13,8 +13,14 @@ from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.ir import indexer
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, array_life
-from fiveloop.loops.analysis.accesses import is_entered, with_bodies
-from fiveloop.loops.analysis.array_access import Access, Made, access, access_rules
+from fiveloop.loops.analysis.accesses import (
+    Access,
+    Made,
+    access,
+    access_rules,
+    is_entered,
+    with_bodies,
+)
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict
 from fiveloop.loops.primitives.for_loop import for_p, is_state
 from fiveloop.loops.record import Decision, names_of

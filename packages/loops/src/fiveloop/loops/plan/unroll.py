@@ -18,8 +18,7 @@ from typing import Any
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.ir import indexer
 from fiveloop.loops import options, record
-from fiveloop.loops.analysis.early_end import end_flag
-from fiveloop.loops.primitives.for_loop import for_p
+from fiveloop.loops.primitives.for_loop import end_flag, for_p
 from fiveloop.state import AbstractRef, primitives
 from fiveloop.state.io.primitive import callback_p
 

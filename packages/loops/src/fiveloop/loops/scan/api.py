@@ -14,10 +14,9 @@ from fiveloop.core.trace.modes import branches_as_python, python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import common, record
-from fiveloop.loops.analysis.early_end import until_set
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
 from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
-from fiveloop.loops.primitives.for_loop import INDEX
+from fiveloop.loops.primitives.for_loop import INDEX, until_set
 from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.scan import as_python, lengths
 from fiveloop.loops.schedules.binomial import Slots

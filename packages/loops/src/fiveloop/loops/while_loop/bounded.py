@@ -14,8 +14,7 @@ from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops import common, options
-from fiveloop.loops.analysis.early_end import until_set
-from fiveloop.loops.primitives.for_loop import INDEX
+from fiveloop.loops.primitives.for_loop import INDEX, until_set
 from fiveloop.loops.record import Called
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, loop_of

@@ -448,8 +448,9 @@ def known_relation(
     Of two that drop, what is "same" may be nothing: it is not read as it was written.
     The operands of the indices are values, or what stands for values: equal ones are one object, or equal numbers.
     """
-    if x == y and all(same_value(a, b) for a, b in zip(x_index, y_index, strict=True)):
-        return "same"
+    if x == y:
+        pairs = zip(x_index, y_index, strict=True)
+        return "same" if all(same_value(a, b) for a, b in pairs) else "unknown"
     return "apart" if index_overlap.always_apart(x, y) else "unknown"
 
 

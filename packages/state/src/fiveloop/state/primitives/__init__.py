@@ -1,6 +1,5 @@
 """The primitives on Refs, with their whole rows."""
 
-from . import accumulate as accumulate
 from . import lifetime as lifetime
 from . import access as access
 
