@@ -9,13 +9,14 @@ If there is none, nothing flows back to what is shared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from fiveloop.core import ArrayLike, Value, ad, arrays, ir, prims, rules, trace, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 
+P = TypeVar("P")
 gate_p: ir.Primitive[ir.NoParams] = ir.Primitive("gate")
 """`gate pred x other`: `x` where `pred` holds, elsewhere `other`, a constant; `pred` has the first axes of `x`."""
 
@@ -38,11 +39,6 @@ def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
     return trace.bind1(gate_p, pred, x, other, params=ir.NO_PARAMS)
 
 
-def opened(pred: Value, x: Value, axes: Sequence[int] = ()) -> Value:
-    """A tangent or a cotangent where the condition holds, zero elsewhere; `axes` as `wide` has them."""
-    return prims.select(wide(pred, x, axes), x, transforms.zeros_of(x.aval))
-
-
 def wide(pred: Value, x: Value, axes: Sequence[int] = ()) -> Value:
     """The condition for each element of a value, which has the condition's axes at `axes`, or first."""
     if not pred.ndim:
@@ -61,18 +57,6 @@ def _gate_lower(ctx: Any, operands: hlo.IRValues, p: ir.NoParams) -> list[hlo.IR
     return [hlo.select(ctx.b, wide, x, other)]
 
 
-def _gate_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.Duals:
-    dot = tangents[1]
-    tangent = dot if isinstance(dot, ad.Zero) else opened(primals[0], dot)
-    return [trace.bind1(gate_p, *primals, params=p)], [tangent]
-
-
-def _gate_transpose(cts: ad.Tangents, operands: ad.Operands, p: ir.NoParams) -> ad.Cotangents:
-    (ct,), pred = cts, operands[0]
-    assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, ct if isinstance(ct, ad.Zero) else opened(pred, ct), None]
-
-
 def _gate_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoParams) -> ad.Batched:
     pred, x, other = operands
     if dims[0] is not None or pred.ndim:
@@ -82,14 +66,35 @@ def _gate_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoPara
     return [trace.bind1(gate_p, pred, wide, rest, params=p)], [0]
 
 
-rules.define(
-    gate_p,
-    abstract_eval=rules.pure(lambda avals, p: [avals[1]]),
-    lower=_gate_lower,
-    jvp=_gate_jvp,
-    transpose=_gate_transpose,
-    batch=_gate_batch,
-)
+def define_identity(
+    prim: ir.Primitive[P],
+    batch: rules.Batch,
+    axes: Callable[[P], Sequence[int] | None],
+    **cells: Any,
+) -> None:
+    """The row of a primitive of a condition and a value, which it gives: derivatives flow where the condition holds.
+
+    `axes` says which axes of the value are those of the condition, as `wide` takes them; None if all derivatives flow.
+    """
+
+    def opened(pred: Any, x: ad.Tangent, p: P) -> ad.Tangent:
+        """A tangent or a cotangent where the condition, which is never linear, holds; zero elsewhere."""
+        if isinstance(x, ad.Zero) or (of_pred := axes(p)) is None:
+            return x
+        return prims.select(wide(pred, x, of_pred), x, transforms.zeros_of(x.aval))
+
+    def jvp(primals: ad.Values, tangents: ad.Tangents, p: P) -> ad.Duals:
+        return [trace.bind1(prim, *primals, params=p)], [opened(primals[0], tangents[1], p)]
+
+    def transpose(cts: ad.Tangents, operands: ad.Operands, p: P) -> ad.Cotangents:
+        return [None, opened(operands[0], cts[0], p), *[None] * len(operands[2:])]
+
+    types = rules.pure(lambda avals, p: [avals[1]])
+    given = {"lower": lambda ctx, operands, p: [operands[1]], **cells}
+    rules.define(prim, abstract_eval=types, jvp=jvp, transpose=transpose, batch=batch, **given)
+
+
+define_identity(gate_p, _gate_batch, lambda p: (), lower=_gate_lower)
 
 
 @dataclass(frozen=True)
@@ -118,20 +123,6 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
     return trace.bind1(follow_p, arrays.as_value(pred), arrays.as_value(x), params=FollowParams())
 
 
-def _follow_jvp(primals: ad.Values, tangents: ad.Tangents, p: FollowParams) -> ad.Duals:
-    pred, x = primals
-    dot = tangents[1]
-    if p.gates and not isinstance(dot, ad.Zero):
-        dot = opened(pred, dot)
-    return [trace.bind1(follow_p, pred, x, params=p)], [dot]
-
-
-def _follow_transpose(cts: ad.Tangents, operands: ad.Operands, p: FollowParams) -> ad.Cotangents:
-    (ct,), pred = cts, operands[0]
-    assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, opened(pred, ct) if p.gates and not isinstance(ct, ad.Zero) else ct]
-
-
 def _follow_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: FollowParams
 ) -> ad.Batched:
@@ -148,12 +139,6 @@ def _follow_batch(
     return [trace.bind1(follow_p, some, filled, params=FollowParams(gates=False))], [0]
 
 
-rules.define(
-    follow_p,
-    abstract_eval=rules.pure(lambda avals, p: [avals[1]]),
-    impl=lambda values, p: [values[1]],
-    lower=lambda ctx, operands, p: [operands[1]],
-    jvp=_follow_jvp,
-    transpose=_follow_transpose,
-    batch=_follow_batch,
+define_identity(
+    follow_p, _follow_batch, lambda p: () if p.gates else None, impl=lambda xs, p: [xs[1]]
 )

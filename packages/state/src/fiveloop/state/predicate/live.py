@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from fiveloop.core import Jaxpr, Value, ad, ir, passes, prims, rules, trace, transforms, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.state.predicate.gate import opened, wide
+from fiveloop.state.predicate.gate import define_identity, wide
 from fiveloop.state.refs import AbstractRef, ReadEffect
 
 
@@ -38,18 +38,6 @@ def live(pred: Value, x: Value, fills: bool) -> Value:
     return trace.bind1(live_p, pred, x, params=LiveParams(fills))
 
 
-def _live_jvp(primals: ad.Values, tangents: ad.Tangents, p: LiveParams) -> ad.Duals:
-    pred, dot = primals[0], tangents[1]
-    out = trace.bind1(live_p, *primals, params=p)
-    return [out], [dot if isinstance(dot, ad.Zero) else opened(pred, dot, p.axes)]
-
-
-def _live_transpose(cts: ad.Tangents, operands: ad.Operands, p: LiveParams) -> ad.Cotangents:
-    (ct,), pred = cts, operands[0]
-    assert isinstance(pred, Value), "unreachable: a condition is never linear"
-    return [None, ct if isinstance(ct, ad.Zero) else opened(pred, ct, p.axes)]
-
-
 def _live_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: LiveParams) -> ad.Batched:
     """Lanes of the condition are lanes of the value, unless all share it; those of the value alone go on alike."""
     (pred, x), (of_pred, axis) = operands, dims
@@ -63,14 +51,11 @@ def _live_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: LiveParam
     return [trace.bind1(live_p, pred, x, params=LiveParams(p.fills, axes))], [axis]
 
 
-rules.define(
+define_identity(
     live_p,
-    abstract_eval=rules.pure(lambda avals, p: [avals[1]]),
+    _live_batch,
+    lambda p: p.axes,
     impl=lambda values, p: [values[1]],
-    lower=lambda ctx, operands, p: [operands[1]],
-    jvp=_live_jvp,
-    transpose=_live_transpose,
-    batch=_live_batch,
     cost=lambda avals, p: rules.Cost(0, 0),
 )
 

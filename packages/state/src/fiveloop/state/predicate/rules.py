@@ -5,13 +5,9 @@ A write writes what was there if it does not hold.
 
 from __future__ import annotations
 
-from fiveloop.core import Value, ad, prims, trace, transforms
+from fiveloop.core import Value, ad, prims, trace
 from fiveloop.state import primitives
 from fiveloop.state.predicate.engine import Guard, define_predicate
-
-
-def _get(pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams) -> list[Value]:
-    return trace.bind(primitives.get_p, *operands, params=p)
 
 
 def _swap(pred: Value, operands: ad.Values, guard: Guard, p: primitives.SwapParams) -> list[Value]:
@@ -21,23 +17,19 @@ def _swap(pred: Value, operands: ad.Values, guard: Guard, p: primitives.SwapPara
     return [old] if p.returns_old else []
 
 
-def _addupdate(
+def _combine(
     pred: Value, operands: ad.Values, guard: Guard, p: primitives.IndexParams
 ) -> list[Value]:
     ref, x, *index = operands
-    share = prims.select(pred, x, transforms.zeros_of(x.aval))
-    return trace.bind(primitives.addupdate_p, ref, share, *index, params=p)
+    name = primitives.name_of_monoid(p)
+    share = prims.select(pred, x, prims.MONOIDS[name].neutral(x.aval))
+    primitives.combine(ref, share, p.indexer, index, name)
+    return []
 
 
-def _accumulate(
-    pred: Value, operands: ad.Values, guard: Guard, p: primitives.AccumulateParams
-) -> list[Value]:
-    ref, x, *index = operands
-    share = prims.select(pred, x, prims.MONOIDS[p.monoid].neutral(x.aval))
-    return trace.bind(primitives.accumulate_p, ref, share, *index, params=p)
-
-
-define_predicate(primitives.get_p, _get)
+define_predicate(
+    primitives.get_p, lambda pred, xs, guard, p: trace.bind(primitives.get_p, *xs, params=p)
+)
 define_predicate(primitives.swap_p, _swap)
-define_predicate(primitives.addupdate_p, _addupdate)
-define_predicate(primitives.accumulate_p, _accumulate)
+define_predicate(primitives.addupdate_p, _combine)
+define_predicate(primitives.accumulate_p, _combine)

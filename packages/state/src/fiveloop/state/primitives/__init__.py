@@ -12,6 +12,7 @@ from .common import (
     combine,
     get_p,
     monoid_of,
+    name_of_monoid,
     read,
     swap_p,
     write,

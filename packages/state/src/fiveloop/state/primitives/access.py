@@ -55,14 +55,6 @@ def get_batch(
     return trace.bind(common.get_p, ref, *moved, params=batched), [dim]
 
 
-def get_discharge(
-    ctx: discharge.DischargeContext, operands: discharge.Operands, p: common.IndexParams
-) -> list[Value]:
-    """Read the contents."""
-    cell, *index = operands
-    return [ctx.read(cell, p.indexer, index)]  # type: ignore[arg-type]  # the first operand is the Ref
-
-
 rules.define(
     common.get_p,
     abstract_eval=get_abstract_eval,
@@ -71,7 +63,7 @@ rules.define(
     batch=get_batch,
     transpose=get_transpose,
 )
-discharge.define_discharge(common.get_p, get_discharge)
+discharge.define_discharge(common.get_p, lambda ctx, xs, p: [ctx.read(xs[0], p.indexer, xs[1:])])
 ir.define_printer(
     common.get_p,
     lambda eqn, names: (
@@ -209,10 +201,6 @@ def _print_swap(eqn: ir.Eqn, names: ir.Names) -> str:
 ir.define_printer(common.swap_p, _print_swap)
 
 
-def _monoid(p: common.IndexParams) -> str:
-    return p.monoid if isinstance(p, common.AccumulateParams) else "add"
-
-
 def _abstract_eval(name: str) -> rules.AbstractEval:
     def rule(avals: ir.Avals, p: common.IndexParams) -> ir.Typing:
         """No result; the Ref is accumulated into."""
@@ -223,7 +211,7 @@ def _abstract_eval(name: str) -> rules.AbstractEval:
             common.monoid_of(p.monoid, ref)
         prims.check_index(name, ref, operands, p.indexer)
         common.check_value(name, value, element)
-        return [], frozenset([refs.AccumEffect(0, _monoid(p))])
+        return [], frozenset([refs.AccumEffect(0, common.name_of_monoid(p))])
 
     return rule
 
@@ -233,8 +221,7 @@ def _batch(prim: ir.Primitive[Any]) -> rules.Batch:
         size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.IndexParams
     ) -> ad.Batched:
         """Combine with each lane's share; into a Ref that is not batched, go those of all lanes combined."""
-        monoid = prims.MONOIDS[_monoid(p)]
-        params, shares = common.batched_shares(size, operands, dims, p, monoid)
+        params, shares = common.batched_shares(size, operands, dims, p)
         trace.bind(prim, *shares, params=params)
         return [], []
 
@@ -246,13 +233,13 @@ def _discharge(
 ) -> list[Value]:
     """Combine with the contents."""
     cell, x, *index = operands
-    ctx.accumulate(cell, p.indexer, index, x, _monoid(p))  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
+    ctx.accumulate(cell, p.indexer, index, x, common.name_of_monoid(p))  # type: ignore[arg-type]  # the first operand is the Ref, the others are values
     return []
 
 
 def _print(eqn: ir.Eqn, names: ir.Names) -> str:
     """`r[i] += v`, `r[i] max= v`."""
-    symbol = prims.MONOIDS[_monoid(eqn.params)].symbol
+    symbol = prims.MONOIDS[common.name_of_monoid(eqn.params)].symbol
     return f"{prims.place_of(eqn, names, eqn.invars[2:])} {symbol} {names.atom(eqn.invars[1])}"
 
 

@@ -34,6 +34,11 @@ class AccumulateParams(IndexParams):
     monoid: str = "max"
 
 
+def name_of_monoid(p: IndexParams) -> str:
+    """By which monoid an equation combines; the params of `addupdate` name none."""
+    return p.monoid if isinstance(p, AccumulateParams) else "add"
+
+
 get_p: ir.Primitive[IndexParams] = ir.Primitive("get")
 swap_p: ir.Primitive[SwapParams] = ir.Primitive("swap")
 addupdate_p: ir.Primitive[IndexParams] = ir.Primitive("addupdate")
@@ -114,7 +119,7 @@ def batched_index(
 
 
 def batched_shares(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: P, monoid: prims.Monoid
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: P
 ) -> tuple[P, list[Value]]:
     """What all lanes accumulate, each its own share; into a Ref that is not batched, all shares combined."""
     ref, x, *index = operands
@@ -122,6 +127,7 @@ def batched_shares(
     if ref_dim is not None or any(d is not None for d in index_dims):
         batched, moved, dim = batched_index(p, index, index_dims, ref_dim, size)
         return batched, [ref, prims.bdim_at(x, x_dim, size, dim), *moved]
+    monoid = prims.MONOIDS[name_of_monoid(p)]
     if x_dim is None:
         return p, [ref, monoid.repeated(x, size), *index]
     return p, [ref, monoid.over_lanes(prims.move_axis(x, x_dim, 0)), *index]

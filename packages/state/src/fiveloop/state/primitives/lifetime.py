@@ -36,11 +36,6 @@ def new_ref_abstract_eval(avals: ir.Avals, p: NewRefParams) -> ir.Typing:
     return [refs.AbstractRef(x, p.differentiable)], ir.NO_EFFECTS
 
 
-def new_ref_impl(values: ad.Values, p: NewRefParams) -> list[Value]:
-    """A Ref that shares the operand's buffer until it is written."""
-    return [refs.EagerRef(values[0], p.differentiable)]
-
-
 def new_ref_jvp(primals: ad.Values, tangents: ad.Tangents, p: NewRefParams) -> ad.Duals:
     """A Ref for the tangent, even if it is zero now: another may be written later."""
     # For whoever differentiates the derivative, a tangent is a value like any other.
@@ -62,15 +57,6 @@ def new_ref_batch(
     (x,), (dim,) = operands, dims
     full = transforms.move_batch(x, size, dim)
     return trace.bind(new_ref_p, full, params=p), [0]
-
-
-def new_ref_discharge(
-    ctx: discharge.DischargeContext, operands: discharge.Operands, p: NewRefParams
-) -> list[Value | discharge.Cell]:
-    """New contents."""
-    (x,) = operands
-    assert isinstance(x, Value), "unreachable: a Ref is made from a value"
-    return [ctx.new_cell(x)]
 
 
 def freeze_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
@@ -107,24 +93,11 @@ def freeze_transpose(cts: ad.Tangents, operands: ad.Operands, p: ir.NoParams) ->
     return [None]
 
 
-def freeze_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoParams) -> ad.Batched:
-    """Freeze the batched Ref."""
-    return trace.bind(freeze_p, *operands), list(dims)
-
-
-def freeze_discharge(
-    ctx: discharge.DischargeContext, operands: discharge.Operands, p: ir.NoParams
-) -> list[Value]:
-    """The contents."""
-    (cell,) = operands
-    return [ctx.contents(cell)]  # type: ignore[arg-type]  # the operand is a Ref
-
-
 rules.define(
     new_ref_p,
     abstract_eval=new_ref_abstract_eval,
     lower=rules.Refusal("it makes a Ref; discharge it first (`discharge_state`)"),
-    impl=new_ref_impl,
+    impl=lambda values, p: [refs.EagerRef(values[0], p.differentiable)],
     jvp=new_ref_jvp,
     batch=new_ref_batch,
     transpose=new_ref_transpose,
@@ -135,8 +108,8 @@ rules.define(
     lower=rules.Refusal("it ends a Ref; discharge it first (`discharge_state`)"),
     impl=freeze_impl,
     jvp=freeze_jvp,
-    batch=freeze_batch,
+    batch=lambda size, operands, dims, p: (trace.bind(freeze_p, *operands), list(dims)),
     transpose=freeze_transpose,
 )
-discharge.define_discharge(new_ref_p, new_ref_discharge)
-discharge.define_discharge(freeze_p, freeze_discharge)
+discharge.define_discharge(new_ref_p, lambda ctx, xs, p: [ctx.new_cell(*xs)])
+discharge.define_discharge(freeze_p, lambda ctx, xs, p: [ctx.contents(*xs)])
