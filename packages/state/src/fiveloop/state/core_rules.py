@@ -12,7 +12,8 @@ from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.custom_rule import primitive
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.discharge import engine
-from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, define_discharge
+from fiveloop.state.discharge.phases import DischargeContext
+from fiveloop.state.discharge.table import Cell, Operands, define_discharge
 from fiveloop.state.refs import AbstractRef
 
 
@@ -91,9 +92,12 @@ class DischargedRule(primitive.Rule):
     def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule on Refs, and then the contents of those that it changes."""
         refs = [primitives.ref_of(x) if w else x for x, w in zip(primals, self.which, strict=True)]
-        perturbed = any(not isinstance(t, ad.Zero) for t in tangents)
+        perturbed = any(transforms.nonzero_mask(tangents))
         dots = [
-            _tangent_ref(t) if w and x.aval.differentiable and perturbed else t
+            # What a Ref holds may come to depend on what is differentiated.
+            primitives.ref_of(transforms.instantiate(t), holds_tangent=True)
+            if w and x.aval.differentiable and perturbed
+            else t
             for x, t, w in zip(primals, tangents, self.which, strict=True)
         ]
         outs, outs_dot = primitive.rule_jvp(self.inner, refs, dots)
@@ -106,11 +110,6 @@ class DischargedRule(primitive.Rule):
             for x, (_, dot) in zip(contents, changed, strict=True)
         ]
         return [*outs, *contents], [*outs_dot, *ends]
-
-
-def _tangent_ref(t: ad.Tangent) -> Value:
-    """A Ref for a tangent: what a Ref holds may come to depend on what is differentiated."""
-    return primitives.ref_of(transforms.instantiate(t), holds_tangent=True)
 
 
 def custom_rule_handler(
@@ -168,7 +167,7 @@ class _LedRule(primitive.Rule):
         flat = primitive.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
         args = [*values, *flat.dots]
         staged = trace.stage(flat, [x.aval for x in args], self.inner.name)
-        nonzero = tuple(not isinstance(t, ad.Zero) for t in tangents[1:])
+        nonzero = transforms.nonzero_mask(tangents[1:])
         results = self.run_jvp(lead, staged, [*staged.captured, *args], nonzero)
         outs, outs_dot = flat.apart(results)
         return outs, [t for t in outs_dot if t is not None]

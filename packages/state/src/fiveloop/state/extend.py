@@ -8,8 +8,8 @@ from fiveloop.state.discharge.engine import jaxpr_holds_state as jaxpr_holds_sta
 from fiveloop.state.predicate.gate import follow as follow
 
 from .core_rules import call_discharge as call_discharge
+from .discharge.phases import DischargeContext as DischargeContext
 from .discharge.table import Cell as Cell
-from .discharge.table import DischargeContext as DischargeContext
 from .discharge.table import define_discharge as define_discharge
 from .discharge.table import discharge_rules as discharge_rules
 from .handlers import HandledEffect as HandledEffect

@@ -25,22 +25,6 @@ def _accumulate(ref: Value, x: Value, spans: Sequence[tuple[Any, int, int]] | No
     api.addupdate(ref, ... if spans is None else tuple(parse.ds(*span) for span in spans), x)
 
 
-def _accumulated(ref: Value) -> Value:
-    return trace.bind1(primitives.freeze_p, ref)
-
-
-def _buffer(ref: Any) -> Any:
-    return ref.contents().buffer
-
-
-def _own_buffer(ref: refs.EagerRef) -> Any:
-    return ref.own_array().buffer
-
-
-def _write_back(ref: refs.EagerRef, contents: Value) -> None:
-    ref.write_back(contents)
-
-
 rules.define_type(
     refs.AbstractRef,
     rules.TypeRules(
@@ -48,12 +32,12 @@ rules.define_type(
         add=_add,
         getitem=api.get_item,
         setitem=api.set_item,
-        buffer=_buffer,
-        own_buffer=_own_buffer,
-        write_back=_write_back,
+        buffer=lambda ref: ref.contents().buffer,
+        own_buffer=lambda ref: ref.own_array().buffer,
+        write_back=lambda ref, contents: ref.write_back(contents),
         turn=attrgetter("turn"),
         new_accumulator=_zeros,
-        accumulated=_accumulated,
+        accumulated=lambda ref: trace.bind1(primitives.freeze_p, ref),
         holding=api.new_ref,
         accumulate=_accumulate,
         methods={

@@ -48,12 +48,6 @@ def next_key_abstract_eval(avals: ir.Avals, p: ir.NoParams) -> ir.Typing:
     return [KEY], frozenset([KeyEffect(0)])
 
 
-def next_key_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.Duals:
-    """A key has no tangent."""
-    key = trace.bind1(next_key_p, *primals)
-    return [key], [transforms.zero_like(key)]
-
-
 def next_key_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: ir.NoParams
 ) -> ad.Batched:
@@ -94,23 +88,21 @@ def next_key_discharge(
     return [key]
 
 
-def next_key_predicate(
-    pred: Value, operands: ad.Values, guard: predicate.Guard, p: ir.NoParams
-) -> list[Value]:
-    """Count up where the condition holds."""
-    ref, *condition = operands
-    return trace.bind(next_key_p, ref, reduce(prims.bitwise_and, condition, pred))
-
-
 rules.define(
     next_key_p,
     abstract_eval=next_key_abstract_eval,
     lower=rules.Refusal("it changes a Ref; discharge it first (`discharge_state`)"),
-    jvp=next_key_jvp,
+    jvp=lambda primals, tangents, p: (trace.bind(next_key_p, *primals), [ad.Zero(KEY.tangent())]),
     batch=next_key_batch,
 )
 discharge.define_discharge(next_key_p, next_key_discharge)
-predicate.define_predicate(next_key_p, next_key_predicate)
+# It counts up where the condition holds.
+predicate.define_predicate(
+    next_key_p,
+    lambda pred, xs, guard, p: trace.bind(
+        next_key_p, xs[0], reduce(prims.bitwise_and, xs[1:], pred)
+    ),
+)
 
 
 class KeyStream:

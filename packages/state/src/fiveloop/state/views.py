@@ -76,6 +76,11 @@ class Read(Protocol):
     def is_current(self) -> bool: ...
 
 
+def _changing(op: Callable[[Value, Value], Value]) -> Callable[[MaskedRead, Any], Value]:
+    """What the mask chooses, changed; where it does not hold, one by one, so that nothing goes wrong there."""
+    return lambda read, x: op(read._safe(read._all()), read._safe(read._laid(x)))
+
+
 class MaskedRead(Value):
     """What `ref[mask]` gives if the mask is traced: it has no shape, but `ref[mask] += x` and its kin work."""
 
@@ -96,42 +101,17 @@ class MaskedRead(Value):
     def __iadd__(self, x: Any) -> Value:
         return MaskedSum(self.masked, self.read, x)
 
-    def __isub__(self, x: Any) -> Value:
-        return self._changed(operator.sub, x)
-
-    def __imul__(self, x: Any) -> Value:
-        return self._changed(operator.mul, x)
-
-    def __itruediv__(self, x: Any) -> Value:
-        return self._changed(operator.truediv, x)
-
-    def __ifloordiv__(self, x: Any) -> Value:
-        return self._changed(operator.floordiv, x)
-
-    def __imod__(self, x: Any) -> Value:
-        return self._changed(operator.mod, x)
-
-    def __ipow__(self, x: Any) -> Value:
-        return self._changed(operator.pow, x)
-
-    def __iand__(self, x: Any) -> Value:
-        return self._changed(operator.and_, x)
-
-    def __ior__(self, x: Any) -> Value:
-        return self._changed(operator.or_, x)
-
-    def __ixor__(self, x: Any) -> Value:
-        return self._changed(operator.xor, x)
-
-    def __ilshift__(self, x: Any) -> Value:
-        return self._changed(operator.lshift, x)
-
-    def __irshift__(self, x: Any) -> Value:
-        return self._changed(operator.rshift, x)
-
-    def _changed(self, op: Callable[[Value, Value], Value], x: Any) -> Value:
-        """What the mask chooses, changed; where it does not hold, one by one, so that nothing goes wrong there."""
-        return op(self._safe(self._all()), self._safe(self._laid(x)))
+    __isub__ = _changing(operator.sub)
+    __imul__ = _changing(operator.mul)
+    __itruediv__ = _changing(operator.truediv)
+    __ifloordiv__ = _changing(operator.floordiv)
+    __imod__ = _changing(operator.mod)
+    __ipow__ = _changing(operator.pow)
+    __iand__ = _changing(operator.and_)
+    __ior__ = _changing(operator.or_)
+    __ixor__ = _changing(operator.xor)
+    __ilshift__ = _changing(operator.lshift)
+    __irshift__ = _changing(operator.rshift)
 
     def _safe(self, laid: Value) -> Value:
         place = self.masked.place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -65,17 +65,12 @@ def _insert(jaxpr: Jaxpr, kinds: Checks, last: bool) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
         env = ir.Environment[Value](zip(jaxpr.invars, args, strict=True))
         with trace.keep_source() as set_source:
-            mark = lambda source: set_source(_marked(source, kinds))
+            mark = lambda at: set_source(at and at._replace(marks=at.marks | kinds))
             step = lambda eqn, operands: _step(eqn, operands, kinds, last)
             env.run(jaxpr.eqns, step, mark if last else set_source)
         return [env.read(a) for a in jaxpr.outvars]
 
     return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
-
-
-def _marked(source: ir.Source | None, kinds: Checks) -> ir.Source | None:
-    """A line of whose operations these kinds of checks have been inserted."""
-    return source and source._replace(marks=source.marks | kinds)
 
 
 def _step(eqn: ir.Eqn, operands: ad.Values, kinds: Checks, last: bool) -> list[Value]:
@@ -91,9 +86,13 @@ def _step(eqn: ir.Eqn, operands: ad.Values, kinds: Checks, last: bool) -> list[V
         check = rules.find(eqn.primitive)
         if check is not None and kind in kinds:
             check(eqn, operands)
-    if "nan" not in kinds:
-        return transforms.bind_eqn(eqn, operands)
-    return (nan_check_rules.find(eqn.primitive) or _bind_without_nan)(eqn, operands)
+    rule = nan_check_rules.find(eqn.primitive) if "nan" in kinds else None
+    if rule is not None:
+        return rule(eqn, operands)
+    outs = transforms.bind_eqn(eqn, operands)
+    for out in outs if "nan" in kinds else ():
+        _check_nan(eqn, operands, out, in_place=eqn.primitive in by_element_rules)
+    return outs
 
 
 def _check(eqn: ir.Eqn, holds: Value, message: str, *values: Value) -> None:
@@ -113,26 +112,17 @@ def _check_resolved(eqn: ir.Eqn, operands: ad.Values) -> None:
 
 def _check_read(eqn: ir.Eqn, operands: ad.Values) -> None:
     ref, *index = operands
-    for (axis, extent), i in zip(_extents(eqn.params.indexer), index, strict=True):
+    indexer: Indexer = eqn.params.indexer
+    for axis, i in zip(indexer.dynamic_axes, index, strict=True):
+        entry = indexer.entries[axis]
+        extent = entry.extent if isinstance(entry, Span) else 1
         _check_index(eqn, i, ref.shape[axis], extent, f"axis {axis}")
-
-
-def _check_write(eqn: ir.Eqn, operands: ad.Values) -> None:
-    ref, _, *index = operands
-    _check_read(eqn, [ref, *index])
 
 
 index_check_rules.define(prims.resolve_index_p, _check_resolved)
 index_check_rules.define(primitives.get_p, _check_read)
 for _writing in (primitives.swap_p, primitives.addupdate_p, primitives.accumulate_p):
-    index_check_rules.define(_writing, _check_write)
-
-
-def _extents(indexer: Indexer) -> Iterator[tuple[int, Any]]:
-    """The axes whose index is an operand, and how many elements each takes there."""
-    for axis in indexer.dynamic_axes:
-        entry = indexer.entries[axis]
-        yield axis, entry.extent if isinstance(entry, Span) else 1
+    index_check_rules.define(_writing, lambda eqn, xs: _check_read(eqn, [xs[0], *xs[2:]]))
 
 
 def _check_index(eqn: ir.Eqn, index: Value, size: Any, extent: Any, axis: str) -> None:
@@ -157,31 +147,20 @@ def _check_divisor(eqn: ir.Eqn, operands: ad.Values) -> None:
 def _check_power(eqn: ir.Eqn, operands: ad.Values) -> None:
     """Check that no zero is raised to a negative power."""
     base, exponent = operands
-    _check(
-        eqn, prims.bitwise_or(base != 0, exponent.real >= 0), f"`{eqn.primitive}` divides by zero"
-    )
-
-
-def _check_integer_power(eqn: ir.Eqn, operands: ad.Values) -> None:
-    if eqn.params.y < 0:
-        _check_divisor(eqn, operands)
+    holds = prims.bitwise_or(base != 0, exponent.real >= 0)
+    _check(eqn, holds, f"`{eqn.primitive}` divides by zero")
 
 
 # All that is written with `/`, `//`, `%` or a power consists of these.
 for _dividing in (prims.div, prims.rem, prims.rsqrt):
     division_check_rules.define(_dividing.prim, _check_divisor)
 division_check_rules.define(prims.pow.prim, _check_power)
-division_check_rules.define(special.integer_pow_p, _check_integer_power)
+division_check_rules.define(
+    special.integer_pow_p, lambda eqn, xs: _check_divisor(eqn, xs) if eqn.params.y < 0 else None
+)
 
 
 # nans
-
-
-def _bind_without_nan(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
-    outs = transforms.bind_eqn(eqn, operands)
-    for out in outs:
-        _check_nan(eqn, operands, out, in_place=eqn.primitive in by_element_rules)
-    return outs
 
 
 def _check_nan(eqn: ir.Eqn, operands: ad.Values, out: Value, in_place: bool) -> None:
@@ -214,11 +193,8 @@ def _may_hold_nan(x: Value) -> bool:
     return isinstance(x.aval, ir.ShapedArray) and x.aval.differentiable
 
 
-for _moving in (
-    primitives.get_p,
-    primitives.swap_p,
-    primitives.freeze_p,
-):  # a nan in what a Ref held was made before
+# A nan in what a Ref held was made before.
+for _moving in (primitives.get_p, primitives.swap_p, primitives.freeze_p):
     nan_check_rules.define(_moving, transforms.bind_eqn)
 for _accumulating in (primitives.addupdate_p, primitives.accumulate_p):
     nan_check_rules.define(_accumulating, _accumulate)

@@ -52,11 +52,6 @@ def check_impl(operands: ad.Values, p: CheckParams) -> list[Value]:
     return []
 
 
-def check_jvp(primals: ad.Values, tangents: ad.Tangents, p: CheckParams) -> ad.Duals:
-    """Check the values; nothing has a tangent."""
-    return trace.bind(check_p, *primals, params=p), []
-
-
 def check_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CheckParams) -> ad.Batched:
     """Check all lanes at once."""
     moved = [transforms.move_batch(x, size, d) for x, d in zip(operands, dims, strict=True)]
@@ -106,7 +101,7 @@ rules.define(
         "failures are recorded in a Ref; handle the effect first (`thread_effect`)"
     ),
     impl=check_impl,
-    jvp=check_jvp,
+    jvp=lambda primals, tangents, p: (trace.bind(check_p, *primals, params=p), []),
     batch=check_batch,
 )
 handlers.define_handler(check_p, check_handler)

@@ -69,11 +69,7 @@ class CheckSite:
 
 
 _sites: dict[int, CheckSite] = {}
-
-
-def site_of(code: int) -> CheckSite:
-    """The site that a code stands for."""
-    return _sites[code]
+"""The site that each code stands for."""
 
 
 def num_words(aval: ir.ShapedArray) -> int:
@@ -162,7 +158,7 @@ def error_in(record: Words, lanes: Sequence[int] = ()) -> CheckError | None:
     if not code:
         return None
     steps, own = [[int(k) - 1 for k in record[start : start + DEPTH] if k] for start in (1, _LANES)]
-    site = site_of(code)
+    site = _sites[code]
     values, start = [], HEADER
     for aval in site.avals:
         stop = start + num_words(aval)
@@ -174,10 +170,5 @@ def error_in(record: Words, lanes: Sequence[int] = ()) -> CheckError | None:
 
 def _place(what: str, numbers: Sequence[int]) -> list[str]:
     """`step 3`, or `step (2, 3)` for the third step of a loop in the second step of another."""
-    match [int(k) for k in numbers]:
-        case []:
-            return []
-        case [k]:
-            return [f"{what} {k}"]
-        case several:
-            return [f"{what} {tuple(several)}"]
+    places = tuple(map(int, numbers))
+    return [f"{what} {places[0] if len(places) == 1 else places}"] if places else []

@@ -8,5 +8,5 @@ from .engine import (
     jaxpr_holds_state,
     with_calls_inlined,
 )
-from fiveloop.state.discharge.phases import known_relation, positions
-from .table import Cell, DischargeContext, Operands, Place, Write, define_discharge
+from .phases import DischargeContext, known_relation, positions
+from .table import Cell, Operands, Place, Write, define_discharge

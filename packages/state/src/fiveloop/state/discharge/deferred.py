@@ -16,7 +16,7 @@ class CannotDefer(Exception):
         self.cell = cell
 
 
-class DeferredWrites(phases.Phases):
+class DeferredWrites(phases.DischargeContext):
     """A context of discharge rules in which the writes to some Refs wait until the end, and after it.
 
     A read is forwarded from the writes that wait. Whatever needs all that such a Ref holds after a write, or

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.core.closed_call import closed_call_p
-from fiveloop.state.discharge import phases
-from fiveloop.state.discharge.phases import PartReads
-from fiveloop.state.discharge.table import Cell, DischargeContext, Operands, discharge_rules
+from fiveloop.state.discharge.phases import DischargeContext, PartReads
+from fiveloop.state.discharge.table import Cell, Operands, discharge_rules
 from fiveloop.state.refs import AbstractRef
 
 
@@ -19,11 +18,9 @@ def with_calls_inlined(jaxpr: Jaxpr) -> Jaxpr:
     A call gives back all that its Refs hold, and XLA copies that where something else of the step reads it. So the body
     of a loop, and a branch, have none.
     """
-    return jaxpr.remember("calls inlined", lambda: _inlined(jaxpr))
-
-
-def _inlined(jaxpr: Jaxpr) -> Jaxpr:
-    return ir.replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
+    if not any(map(_takes_refs, jaxpr.eqns)):
+        return jaxpr
+    return jaxpr.remember("calls inlined", lambda: ir.replaced(jaxpr, _called))
 
 
 def _takes_refs(eqn: ir.Eqn) -> bool:
@@ -73,10 +70,9 @@ def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
     ['f64[2]']
     """
     is_ref = [isinstance(a, AbstractRef) for a in jaxpr.in_avals]
-    chosen = (
-        is_ref if isinstance(which, bool) else [w and r for w, r in zip(which, is_ref, strict=True)]
-    )
-    return discharge_jaxpr(jaxpr, chosen if which is not False else [False] * len(is_ref), chosen)
+    wanted = [which] * len(is_ref) if isinstance(which, bool) else which
+    chosen = [w and r for w, r in zip(wanted, is_ref, strict=True)]
+    return discharge_jaxpr(jaxpr, chosen, chosen)
 
 
 def discharge_jaxpr(
@@ -100,31 +96,18 @@ def discharge_jaxpr(
     >>> print(discharge_jaxpr(jaxpr, (True, True), results=(False, True)))
     { lambda a:f32[] _:f32[] ; let in (a,) }
     """
-    key = ("discharge", tuple(which), tuple(results), counter, once, unrolled)
-    return jaxpr.remember(key, lambda: _discharge(jaxpr, which, results, counter, once, unrolled))
-
-
-def _discharge(
-    jaxpr: Jaxpr,
-    which: Sequence[bool],
-    results: Sequence[bool],
-    counter: int | None,
-    once: bool,
-    unrolled: bool,
-) -> Jaxpr:
-    body = jaxpr if counter is None else with_calls_inlined(jaxpr)
 
     def run(*args: Value) -> list[Value]:
+        body = jaxpr if counter is None else with_calls_inlined(jaxpr)
         return _Discharger(body, which, args, counter, once, unrolled).run(results)
 
-    avals = [content_aval(a) if w else a for a, w in zip(jaxpr.in_avals, which, strict=True)]
-    return trace.stage_closed(run, avals, jaxpr.name, jaxpr.hints)
+    def discharged() -> Jaxpr:
+        pairs = zip(jaxpr.in_avals, which, strict=True)
+        avals = [a.inner if w and isinstance(a, AbstractRef) else a for a, w in pairs]
+        return trace.stage_closed(run, avals, jaxpr.name, jaxpr.hints)
 
-
-def content_aval(aval: ir.Aval) -> ir.Aval:
-    """The type of what a Ref holds."""
-    assert isinstance(aval, AbstractRef), "unreachable: only Refs are discharged"
-    return aval.inner
+    key = ("discharge", tuple(which), tuple(results), counter, once, unrolled)
+    return jaxpr.remember(key, discharged)
 
 
 class _Discharger:
@@ -138,13 +121,16 @@ class _Discharger:
         unrolled: bool,
     ) -> None:
         self.jaxpr = jaxpr
-        self.last_use = _last_uses(jaxpr)
+        self.last_use: dict[ir.Atom, int] = {
+            a: k for k, eqn in enumerate(jaxpr.eqns) for a in eqn.invars
+        }
+        self.last_use |= dict.fromkeys(jaxpr.outvars, len(jaxpr.eqns))
         self.now = 0
         self.from_reads: dict[ir.Var, None] = {}
         self.open: dict[ir.Var, None] = {}
         self.env = ir.Environment[Value | Cell]()
         index = None if counter is None else args[counter]
-        self.phases = phases.Phases(
+        self.phases = DischargeContext(
             index, self._crossing, self._replace, self, once=once, unrolled=unrolled
         )
         self.parts = PartReads() if once else None
@@ -159,9 +145,7 @@ class _Discharger:
         outs = list(self.jaxpr.outvars)
         last = not any(isinstance(a, ir.Var) and a in self.from_reads for a in outs)
         self.phases.flush(last, apart=self.apart is not None and self.apart.holds)
-        finals = [
-            self.env[v] for v, wanted in zip(self.jaxpr.invars, results, strict=True) if wanted
-        ]
+        finals = [self.env[v] for v in util.select_by(results, self.jaxpr.invars)]
         return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
 
     def _step(self, eqn: ir.Eqn, operands: Operands) -> Operands:
@@ -186,18 +170,10 @@ class _Discharger:
 
     def _crossing(self, cell: Cell | None = None) -> list[Value]:
         """The values that depend on what was read from Refs, or from parts of one, and are used from here on."""
-        found: dict[int, Value] = {}
-        for v in (
-            self.parts.of(cell) if self.parts is not None and cell is not None else self.from_reads
-        ):
-            x = self.env[v]
-            if (
-                isinstance(x, Value)
-                and self.last_use.get(v, -1) >= self.now
-                and not isinstance(x.aval, AbstractRef)
-            ):
-                found[id(x)] = x
-        return list(found.values())
+        made = self.from_reads if self.parts is None or cell is None else self.parts.of(cell)
+        used = [self.env[v] for v in made if self.last_use.get(v, -1) >= self.now]
+        values = [x for x in used if isinstance(x, Value) and not isinstance(x.aval, AbstractRef)]
+        return util.dedupe(values)
 
     def depends(self, x: Value) -> bool:
         """Whether a value depends on what was read from Refs in this step."""
@@ -240,11 +216,6 @@ def _makes_ref(eqn: ir.Eqn) -> bool:
     return any(isinstance(v.aval, AbstractRef) for v in eqn.outvars)
 
 
-def _last_uses(jaxpr: Jaxpr) -> dict[ir.Var, int]:
-    uses = {a: k for k, eqn in enumerate(jaxpr.eqns) for a in eqn.invars if isinstance(a, ir.Var)}
-    return {**uses, **{a: len(jaxpr.eqns) for a in jaxpr.outvars if isinstance(a, ir.Var)}}
-
-
 def holds_state(params: Any) -> bool:
     """Whether a jaxpr among params takes a Ref or makes one.
 
@@ -263,13 +234,13 @@ def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
     >>> jaxpr_holds_state(make_jaxpr(lambda x: x + 1.0)(1.0))
     False
     """
-    return jaxpr.remember("holds_state", lambda: _holds_state(jaxpr))
 
+    def found() -> bool:
+        if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
+            return True
+        return any(_makes_ref(eqn) or holds_state(eqn.params) for eqn in jaxpr.eqns)
 
-def _holds_state(jaxpr: Jaxpr) -> bool:
-    if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
-        return True
-    return any(_makes_ref(eqn) or holds_state(eqn.params) for eqn in jaxpr.eqns)
+    return jaxpr.remember("holds_state", found)
 
 
 def discharge_all(jaxpr: Jaxpr) -> Jaxpr:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeGuard
+from functools import reduce
+from typing import Any, Protocol
 from typing import Literal as OneOf
 
 import numpy as np
@@ -39,13 +40,14 @@ class Trace(Protocol):
         """Whether it depends on elements read in this phase, and so has not passed an order since."""
 
 
-class Phases:
-    """The context of discharge rules. `index` is the loop's counter; without one, writes happen at once.
+class DischargeContext:
+    """What a discharge rule may do with the Refs among its operands, each given as a `Cell`; it keeps the phases.
 
-    `crossing` gives the values computed so far that are used later, of one Ref's parts if one is named, and `replace`
-    is told their ordered twins; `trace` knows what values depend on. With `once`, reads of parts of large Refs are
-    ordered before each write. If `unrolled`, a step may be followed by another one, whose reads must not pass its
-    writes either.
+    `index` is the loop's counter; without one, writes happen at once. `crossing` gives the values computed so far that
+    are used later, of one Ref's parts if one is named, and `replace` is told their ordered twins; `trace` knows what
+    values depend on. With `once` the program is no part of a loop and is about to be compiled: reads of parts of large
+    Refs are ordered before each write. If `unrolled`, a step may be followed by another one, whose reads must not pass
+    its writes either.
     """
 
     def __init__(
@@ -132,7 +134,8 @@ class Phases:
                 old = self.read(cell, indexer.fitting(), index)
             x = index_bounds.old_outside(cell.contents.shape, indexer, index, self.latest(x), old)
             indexer = indexer.fitting()
-        if self.once and is_spread(indexer):
+        gaps = any(isinstance(e, Span) and abs(e.stride) > 1 for e in indexer.entries)
+        if self.once and gaps and indexer.is_block:
             # A write that keeps what lies between reads: better here than after what is ordered.
             around, within = around_block(indexer)
             block = self.read(cell, around, index)
@@ -147,7 +150,7 @@ class Phases:
     def accumulate(
         self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
     ) -> None:
-        """Combine with an element: read it and write it, unless the index may name it twice."""
+        """Combine with an element, by the monoid of that name: read it and write it, unless the index may repeat."""
         combine = prims.MONOIDS[monoid].combine
         if is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
@@ -220,12 +223,7 @@ class Phases:
         for cell, write in waiting:
             at = write.place
             cell.contents = indexing.put(
-                cell.contents,
-                at.indexer,
-                at.starts,
-                write.value,
-                write.kind,
-                resolved=True,
+                cell.contents, at.indexer, at.starts, write.value, write.kind, resolved=True
             )
         for cell in self._cells:
             cell.writes.clear()
@@ -267,7 +265,8 @@ class Phases:
     def _order_once(self, waiting: Sequence[tuple[Cell, Write]]) -> None:
         """Outside of loops: let a write of a small part of a large Ref pass, and what has been made from its parts."""
         for cell, write in waiting:
-            if is_worth_ordering(write, cell):
+            is_large = not ir.is_more(LARGE, ir.size_of(cell.contents.shape))
+            if is_large and is_small(write.value, cell):
                 crossing = [*self._crossing(cell), *map(self.latest, self._held)]
                 small = [x for x in crossing if is_small(x, cell)]
                 self._order(opaque_index(write, cell), [write], small)
@@ -310,7 +309,7 @@ class Phases:
             self._held = before
 
     def latest(self, x: Value) -> Value:
-        """A value as it came out of the phases that have ended since a rule was given it."""
+        """A value as it came out of the phases that have ended since a rule was given it: `contents` may end one."""
         while id(x) in self._twins:
             x = self._twins[id(x)][1]
         return x
@@ -342,10 +341,7 @@ def positions(place: Place) -> tuple[Value, ...]:
 
 def _all_equal(pairs: Sequence[tuple[Value, Value]], indexer: Indexer) -> Value:
     """Whether all positions are equal, in the shape of what the index reads."""
-    flags = [prims.equal(a, b) for a, b in pairs]
-    out = flags[0]
-    for flag in flags[1:]:
-        out = prims.bitwise_and(out, flag)
+    out = reduce(prims.bitwise_and, [prims.equal(a, b) for a, b in pairs])
     if not out.shape:
         return out
     return prims.broadcast_in_dim(out, indexer.result_shape, range(len(indexer.lead)))
@@ -380,39 +376,21 @@ class PartReads:
         return [v for v, sources in self._sources.items() if id(cell) in sources]
 
 
-def is_worth_ordering(write: table.Write, cell: table.Cell) -> bool:
-    """Whether a write goes to a small part of a large array."""
-    size = ir.size_of(cell.contents.shape)
-    return not ir.is_more(LARGE, size) and is_small(write.value, cell)
-
-
 def is_small(x: Value, cell: table.Cell) -> bool:
     """Whether a value is small beside what a Ref holds."""
     count, size = ir.size_of(x.shape), ir.size_of(cell.contents.shape)
     return not ir.is_more(count * SMALL_PART, size)
 
 
-def is_spread(indexer: Indexer) -> bool:
-    """Whether an index names a block with gaps, the same in all lanes."""
-    gaps = any(isinstance(e, Span) and abs(e.stride) > 1 for e in indexer.entries)
-    return gaps and indexer.is_block
-
-
 def opaque_index(write: table.Write, cell: table.Cell) -> Value:
     """A number that is never negative, which the compiler does not know: `order` takes it for a counter."""
     for position in positions(write.place):
-        if (
-            not position.shape
-            and position.dtype == np.int32
-            and not isinstance(position, arrays.Scalar)
-        ):
+        is_number = not position.shape and position.dtype == np.int32
+        if is_number and not isinstance(position, arrays.Scalar):
             return position
     first = prims.static_slice(cell.contents, [0] * cell.contents.ndim, [1] * cell.contents.ndim)
-    number = (
-        prims.real(prims.reshape(first, ()))
-        if first.dtype.kind == "c"
-        else prims.reshape(first, ())
-    )
+    number = prims.reshape(first, ())
+    number = prims.real(number) if number.dtype.kind == "c" else number
     bit = prims.bitwise_and(prims.convert(number, np.int32), arrays.Scalar(np.asarray(1, np.int32)))
     # The reading of it must not be repeated after the write, so what is given is past an order of its own.
     return prims.order(bit, bit)[0]
@@ -483,19 +461,18 @@ def _pairs(x: Place, y: Place) -> Relation:
     ours, theirs = iter(positions(x)), iter(positions(y))
     pairs: list[Pair] = []
     for a, b in zip(x.indexer.entries, y.indexer.entries, strict=True):
-        if _is_single(a) and _is_single(b):
-            pairs.append((_position(a, ours), _position(b, theirs)))
+        mine, its = _position(a, ours), _position(b, theirs)
+        if mine is not None and its is not None:
+            pairs.append((mine, its))
         elif a != b or is_dynamic(a):
             return "unknown"
     return [(a, b) for a, b in pairs if not same_value(a, b)] or "same"
 
 
-def _is_single(entry: Entry) -> TypeGuard[At | Span]:
-    """Whether an entry is one position."""
-    return isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
-
-
-def _position(entry: At | Span, positions: Iterator[Value]) -> Value:
+def _position(entry: Entry, positions: Iterator[Value]) -> Value | None:
+    """The one position that an entry is, if it is one."""
+    if not (isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)):
+        return None
     if entry.start is not None:
         return arrays.Scalar(np.asarray(entry.start, np.int32))
     return next(positions)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from fiveloop.core import Value, ad, ir, rules
+from fiveloop.core import Value, ir, rules
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.ir.indexer import Indexer
 
@@ -43,49 +42,6 @@ class Cell:
 
 
 Operands: TypeAlias = Sequence[Value | Cell]
-
-
-class DischargeContext(Protocol):
-    """What a discharge rule may do with the Refs among its operands, each given as a `Cell`.
-
-    `once` says that the program is no part of a loop and is about to be compiled; `index` is the loop's counter, None
-    where there is none.
-    """
-
-    once: bool
-    index: Value | None
-
-    def read(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Value:
-        """The elements of the Ref at an index."""
-
-    def write(self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value) -> None:
-        """Replace the elements of the Ref at an index."""
-
-    def accumulate(
-        self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
-    ) -> None:
-        """Combine with the elements of the Ref at an index, by the monoid of that name."""
-
-    def contents(self, cell: Cell) -> Value:
-        """The contents of the Ref."""
-
-    def values(self, operands: Operands) -> list[Value]:
-        """The operands with all that each Ref holds in its place."""
-
-    def peek(self, cell: Cell) -> Value:
-        """The contents of the Ref, for reading at indices."""
-
-    def latest(self, x: Value) -> Value:
-        """An operand as it is after `contents` or `peek`, which may have ended a phase."""
-
-    def holding(self, values: ad.Values) -> AbstractContextManager[None]:
-        """Within the block these values, which a rule has computed, are used after phases that end in it."""
-
-    def assign(self, cell: Cell, contents: Value) -> None:
-        """Replace all that the Ref holds."""
-
-    def new_cell(self, contents: Value) -> Cell:
-        """A new Ref."""
 
 
 DischargeRule: TypeAlias = Callable[[Any, Sequence[Any], Any], Sequence[Any]]
