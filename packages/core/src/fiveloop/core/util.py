@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType, NoneType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -100,6 +101,22 @@ def dedupe(xs: Iterable[T], key: Callable[[T], Any] = id) -> list[T]:
     for x in xs:
         seen.setdefault(key(x), x)
     return list(seen.values())
+
+
+class OfThread(threading.local, Generic[T]):
+    """A value that each thread has for itself, the same in all of them at first; a block may change it."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    @contextmanager
+    def to(self, value: T) -> Iterator[T]:
+        """Within the block this thread has another value."""
+        before, self.value = self.value, value
+        try:
+            yield value
+        finally:
+            self.value = before
 
 
 FORGET: list[Callable[[], None]] = []

@@ -146,6 +146,7 @@ class ShapedArray(Aval):
     """
 
     __slots__ = ("dtype", "memory_kind", "shape", "sharding", "weak_type")
+    _fields: ClassVar[tuple[str, ...]] = ("shape", "dtype", "weak_type", "memory_kind", "sharding")
     _table: ClassVar[weakref.WeakValueDictionary[Any, ShapedArray]] = weakref.WeakValueDictionary()
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
@@ -173,24 +174,11 @@ class ShapedArray(Aval):
         return found  # type: ignore[return-value]  # the table holds only this class
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShapedArray, (
-            self.shape,
-            self.dtype,
-            self.weak_type,
-            self.memory_kind,
-            self.sharding,
-        )
+        return ShapedArray, (*[getattr(self, name) for name in self._fields],)
 
     def update(self, **changes: Any) -> ShapedArray:
         """The same type with some fields changed."""
-        fields: dict[str, Any] = {
-            "shape": self.shape,
-            "dtype": self.dtype,
-            "weak_type": self.weak_type,
-            "memory_kind": self.memory_kind,
-            "sharding": self.sharding,
-        }
-        return ShapedArray(**(fields | changes))
+        return ShapedArray(**{name: getattr(self, name) for name in self._fields} | changes)
 
     def strong(self) -> ShapedArray:
         return self.update(weak_type=False) if self.weak_type else self

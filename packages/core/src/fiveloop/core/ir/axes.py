@@ -81,13 +81,9 @@ def axes_in(params: Any) -> set[NamedAxis]:
     >>> axes_in(jaxpr.eqns[0].params)
     {NamedAxis(name='rows', size=4, level=0)}
     """
-    found: set[NamedAxis] = set()
-    for value in values_in(params):
-        if isinstance(value, NamedAxis):
-            found.add(value)
-        elif isinstance(value, Jaxpr) and value.effects:
-            found.update(axes_of(value.effects))
-    return found
+    values = values_in(params)
+    inner = [axes_of(x.effects) for x in values if isinstance(x, Jaxpr) and x.effects]
+    return {x for x in values if isinstance(x, NamedAxis)}.union(*inner)
 
 
 def unbound(what: str, axes: Iterable[NamedAxis]) -> UnboundAxisError:
@@ -135,20 +131,17 @@ def with_axes(jaxpr: Jaxpr, mapping: Mapping[NamedAxis, NamedAxis]) -> Jaxpr:
     present = {a: mapping[a] for a in axes_of(jaxpr.effects) if a in mapping}
     if not present:
         return jaxpr
+
+    def renamed(eqn: Eqn) -> Eqn:
+        if present.keys().isdisjoint(axes_of(eqn.effects)):
+            return eqn
+        named = {e for e in eqn.effects if isinstance(e, NamedAxisEffect)}
+        moved = {NamedAxisEffect(present.get(e.axis, e.axis)) for e in named}
+        params = params_with_axes(eqn.params, present)
+        return eqn.replace(params=params, effects=eqn.effects - named | moved)
+
     key = ("axes", frozenset(present.items()))
-    return jaxpr.remember(key, lambda: _with_axes(jaxpr, present))
-
-
-def _with_axes(jaxpr: Jaxpr, mapping: Mapping[NamedAxis, NamedAxis]) -> Jaxpr:
-    eqns = [_eqn_with_axes(eqn, mapping) for eqn in jaxpr.eqns]
-    return jaxpr.replace(eqns=eqns)
-
-
-def _eqn_with_axes(eqn: Eqn, mapping: Mapping[NamedAxis, NamedAxis]) -> Eqn:
-    if mapping.keys().isdisjoint(axes_of(eqn.effects)):
-        return eqn
-    params = params_with_axes(eqn.params, mapping)
-    return eqn.replace(params=params, effects=_effects_with_axes(eqn.effects, mapping))
+    return jaxpr.remember(key, lambda: jaxpr.replace(eqns=list(map(renamed, jaxpr.eqns))))
 
 
 def params_with_axes(params: P, mapping: Mapping[NamedAxis, NamedAxis]) -> P:
@@ -160,12 +153,3 @@ def params_with_axes(params: P, mapping: Mapping[NamedAxis, NamedAxis]) -> P:
         return with_axes(value, mapping) if isinstance(value, Jaxpr) else value
 
     return with_values(params, change)
-
-
-def _effects_with_axes(
-    effects: Iterable[Effect], mapping: Mapping[NamedAxis, NamedAxis]
-) -> Effects:
-    return frozenset(
-        NamedAxisEffect(mapping.get(e.axis, e.axis)) if isinstance(e, NamedAxisEffect) else e
-        for e in effects
-    )

@@ -77,10 +77,7 @@ def changed_refs(eqn: Eqn) -> set[Var]:
 
 def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
     """The Refs that some equation changes, those made inside included. Remembered on the jaxpr."""
-    return jaxpr.remember(
-        "mutated",
-        lambda: frozenset().union(*[changed_refs(eqn) for eqn in jaxpr.eqns if eqn.effects]),
-    )
+    return jaxpr.remember("mutated", lambda: frozenset().union(*map(changed_refs, jaxpr.eqns)))
 
 
 def touched_refs(eqn: Eqn) -> set[Var]:
@@ -238,10 +235,6 @@ V = TypeVar("V")
 Step = Callable[[Eqn, list[Any]], Sequence[Any]]
 
 
-def _anywhere(source: Source | None) -> None:
-    """Where an equation comes from does not matter."""
-
-
 class Environment(dict[Var, V]):
     """What stands for each variable while equations are interpreted."""
 
@@ -255,7 +248,7 @@ class Environment(dict[Var, V]):
         self,
         eqns: Iterable[Eqn],
         step: Step,
-        set_source: Callable[[Source | None], None] = _anywhere,
+        set_source: Callable[[Source | None], None] = lambda source: None,
     ) -> None:
         """Let `step` say what each equation gives for its operands, in order; `set_source` is told the lines."""
         read = self.read

@@ -92,10 +92,8 @@ class Indexer:
 
     def labels(self, new: bool = True) -> list[Label]:
         """The axes of what is selected, in order; without the new ones unless `new`."""
-        labels: list[Label] = [
-            ("span", k) for k, e in enumerate(self.entries) if isinstance(e, Span)
-        ]
-        picks: list[Label] = [("pick", k) for k in range(len(self.pick_shape))]
+        labels = [("span", k) for k, e in enumerate(self.entries) if isinstance(e, Span)]
+        picks = [("pick", k) for k in range(len(self.pick_shape))]
         labels[self.pick_axis : self.pick_axis] = picks
         for position in self.new_axes if new else ():
             labels.insert(position, ("new", position))
@@ -127,14 +125,10 @@ class Indexer:
 
     def is_all_of(self, shape: Shape) -> bool:
         """Whether it is a block that holds all elements of an array, in order."""
-        return (
-            self.is_block
-            and not (self.drops and self.dynamic_axes)
-            and all(
-                same_dim(span.size, n) and span.start == 0 and span.stride == 1
-                for span, n in zip(self.spans, shape, strict=True)
-            )
-        )
+        if not self.is_block or (self.drops and self.dynamic_axes):
+            return False
+        pairs = zip(self.spans, shape, strict=True)
+        return all(same_dim(s.size, n) and s.start == 0 and s.stride == 1 for s, n in pairs)
 
     def is_outside(self, shape: Shape) -> bool:
         """Whether some entry does not fit an array of a shape."""
@@ -147,8 +141,7 @@ class Indexer:
 
     def operand_shape(self, axis: int) -> Shape:
         """The shape of the operand of the entry at an axis."""
-        own = self.pick_shape if isinstance(self.entries[axis], Pick) else ()
-        return (*self.lead, *own)
+        return (*self.lead, *(self.pick_shape if isinstance(self.entries[axis], Pick) else ()))
 
     def with_axis(self, axis: int, size: Dim) -> tuple[Indexer, int]:
         """The index into an array with one more axis, of which it takes all; and which axis of the result that is."""
@@ -180,10 +173,8 @@ class Indexer:
         """
         marks = map("{}?".format if self.drops else str, names)
         given = iter([*marks, *["?"] * len(self.entries)])
-        parts = [
-            self._entry(e, given, shape[axis] if shape is not None else None)
-            for axis, e in enumerate(self.entries)
-        ]
+        sizes = shape or [None] * len(self.entries)
+        parts = [self._entry(*pair, given) for pair in zip(self.entries, sizes, strict=True)]
         return ", ".join(parts)
 
     def dropping(self) -> Indexer:
@@ -194,7 +185,7 @@ class Indexer:
         """The same index for a read: what is out of bounds is moved until it fits."""
         return replace(self, drops=False) if self.drops else self
 
-    def _entry(self, e: Entry, names: Iterator[str], size: Dim | None) -> str:
+    def _entry(self, e: Entry, size: Dim | None, names: Iterator[str]) -> str:
         match e:
             case At(start):
                 return next(names) if start is None else str(start)
@@ -207,9 +198,8 @@ class Indexer:
         if size is not None and same_dim(e.size, size) and e.stride == 1:
             return ":"
         assert e.start is not None, "unreachable: dynamic spans are written above"
-        start = e.start
-        stop = start + e.size * e.stride
-        bounds = f"{start}:{stop if stop >= 0 else ''}"
+        stop = e.start + e.size * e.stride
+        bounds = f"{e.start}:{stop if stop >= 0 else ''}"
         return bounds if e.stride == 1 else f"{bounds}:{e.stride}"
 
     def __str__(self) -> str:

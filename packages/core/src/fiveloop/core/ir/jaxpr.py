@@ -85,12 +85,10 @@ def map_positions(effects: Iterable[Effect], place: Callable[[int], int | None])
     """
     out: set[Effect] = set()
     for effect in effects:
-        if isinstance(effect, PositionalEffect):
-            position = place(effect.position)
-            if position is not None:
-                out.add(effect.at(position))
-        else:
+        if not isinstance(effect, PositionalEffect):
             out.add(effect)
+        elif (position := place(effect.position)) is not None:
+            out.add(effect.at(position))
     return frozenset(out)
 
 
@@ -311,8 +309,7 @@ class Jaxpr:
             self._memo.move_to_end(key)
             found: R = self._memo[key]
             return found
-        made = make()
-        self._memo[key] = made
+        made = self._memo[key] = make()
         while len(self._memo) > _MEMO_LIMIT:
             self._memo.popitem(last=False)
         return made
@@ -337,27 +334,23 @@ def is_scalar(literal: Literal) -> bool:
 
 def effects_of(invars: Sequence[Var], eqns: Iterable[Eqn]) -> Effects:
     """The effects of equations, as positions of the binders; those on inner variables stay inside."""
-    place = {v: i for i, v in enumerate(invars)}
+    place: dict[Atom, int] = {v: i for i, v in enumerate(invars)}
     out: set[Any] = set()
     for eqn in eqns:
         if eqn.effects:
-            out |= map_positions(eqn.effects, lambda k, eqn=eqn: _position(place, eqn.invars[k]))  # type: ignore[misc]
+            out |= map_positions(eqn.effects, lambda k, eqn=eqn: place.get(eqn.invars[k]))  # type: ignore[misc]
     return frozenset(out)
-
-
-def _position(place: dict[Var, int], atom: Atom) -> int | None:
-    return place.get(atom) if isinstance(atom, Var) else None
-
-
-@cache
-def _field_names(kind: Any) -> tuple[str, ...]:
-    return tuple([f.name for f in fields(kind)]) if is_dataclass(kind) else ()
 
 
 def param_names(params: Any) -> tuple[str, ...]:
     """The names of what params hold."""
     kind: Any = type(params)
     return _field_names(kind)
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple([f.name for f in fields(kind)]) if is_dataclass(kind) else ()
 
 
 def values_in(params: Any) -> list[Any]:
@@ -378,12 +371,9 @@ def _add_values(value: Any, found: list[Any]) -> None:
 
 def with_values(params: P, change: Callable[[Any], Any]) -> P:
     """Params with `change` of what they hold, directly or in tuples; themselves if nothing is another."""
-    changed: dict[str, Any] = {}
-    for name in param_names(params):
-        old = getattr(params, name)
-        new = _changed(old, change)
-        if new is not old:
-            changed[name] = new
+    old = {name: getattr(params, name) for name in param_names(params)}
+    new = {name: _changed(value, change) for name, value in old.items()}
+    changed = {name: value for name, value in new.items() if value is not old[name]}
     return replace(params, **changed) if changed else params  # type: ignore[type-var]  # it is a dataclass
 
 

@@ -68,8 +68,7 @@ class Names:
             if isinstance(atom, Var):
                 self._used.add(atom)
             elif not is_scalar(atom):
-                name = f"c{len(self._consts)}"
-                self._consts.setdefault(id(atom.value), (name, atom))
+                self.atom(atom)
 
     def atom(self, atom: Atom) -> str:
         """An operand: a name, or a number."""
@@ -92,11 +91,7 @@ class Names:
     def effect(self, effect: Effect, operands: Sequence[Atom]) -> str:
         """An effect by the name of the operand that it is on: `Read<r>`."""
         kind = type(effect).__name__.removesuffix("Effect")
-        inside = [
-            f"{_value(getattr(effect, f.name))}"
-            for f in fields(effect)
-            if f.name != "position" and not _is_default(f, getattr(effect, f.name))
-        ]
+        inside = [_value(x) for f, x in _given(effect) if f.name != "position"]
         if isinstance(effect, PositionalEffect):
             inside.insert(0, self.atom(operands[effect.position]))
         return f"{kind}<{', '.join(inside)}>" if inside else kind
@@ -138,11 +133,9 @@ def define_printer(prim: Primitive[Any], printer: EqnPrinter) -> None:
 def format_params(params: Any, *, skip: Iterable[str] = ()) -> str:
     """The fields of params that are not at their defaults and hold no jaxpr: `[axis=0 reverse=True]`."""
     shown = [
-        f"{f.name}={_value(getattr(params, f.name))}"
-        for f in _fields(params)
-        if f.name not in skip
-        and not _is_default(f, getattr(params, f.name))
-        and not _jaxprs(f.name, getattr(params, f.name))
+        f"{f.name}={_value(x)}"
+        for f, x in _given(params)
+        if f.name not in skip and not _jaxprs(f.name, x)
     ]
     return f"[{' '.join(shown)}]" if shown else ""
 
@@ -195,11 +188,7 @@ class _Writer:
         return f"{outs} = {call}" if outs else call
 
     def _nested(self, eqn: Eqn) -> list[tuple[str, Jaxpr]]:
-        return [
-            found
-            for f in _fields(eqn.params)
-            for found in _jaxprs(f.name, getattr(eqn.params, f.name))
-        ]
+        return [found for f, x in _given(eqn.params) for found in _jaxprs(f.name, x)]
 
 
 def _short_names() -> Iterator[str]:
@@ -231,8 +220,10 @@ def _number(literal: Literal) -> str:
     return f"{host[()]!s}{dtype}{'*' if literal.aval.weak_type else ''}"
 
 
-def _fields(params: Any) -> tuple[Field[Any], ...]:
-    return fields(params) if is_dataclass(params) else ()
+def _given(x: Any) -> list[tuple[Field[Any], Any]]:
+    """The fields of a dataclass that are not at their defaults, with what they hold; none of anything else."""
+    held = [(f, getattr(x, f.name)) for f in fields(x)] if is_dataclass(x) else []
+    return [(f, value) for f, value in held if not _is_default(f, value)]
 
 
 def _is_default(field: Field[Any], value: Any) -> bool:
@@ -258,19 +249,11 @@ def _value(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         inner = ", ".join(map(_value, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"
-    if is_dataclass(value) and not isinstance(value, type) and not _writes_itself(value):
-        inside = [
-            f"{f.name}={_value(getattr(value, f.name))}"
-            for f in fields(value)
-            if f.repr and not _is_default(f, getattr(value, f.name))
-        ]
-        return f"{type(value).__name__}({', '.join(inside)})"
+    kind: Any = type(value)
+    if is_dataclass(value) and kind is not type and kind.__str__ is object.__str__:
+        inside = [f"{f.name}={_value(x)}" for f, x in _given(value) if f.repr]
+        return f"{kind.__name__}({', '.join(inside)})"
     return str(getattr(value, "__name__", value))
-
-
-def _writes_itself(value: object) -> bool:
-    """Whether a class says how its values print."""
-    return type(value).__str__ is not object.__str__
 
 
 PRINTERS[Jaxpr] = format_jaxpr

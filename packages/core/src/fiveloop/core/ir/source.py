@@ -82,18 +82,12 @@ def _belongs_to_user(code: CodeType) -> bool:
     name = code.co_filename
     known = _is_users.get(name)
     if known is None:
-        known = _is_users[name] = not _is_between(name)
-    return known and not (name == "<string>" and _is_generated(code))
-
-
-def _is_generated(code: CodeType) -> bool:
-    """Whether code without a file is a method that dataclasses or named tuples have made."""
-    return code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
-
-
-def _is_between(name: str) -> bool:
-    pythons_own = name.startswith(_STDLIB) and "-packages/" not in name
-    return pythons_own or name.startswith(_BETWEEN) or "/jax/_src/" in name
+        pythons_own = name.startswith(_STDLIB) and "-packages/" not in name
+        between = pythons_own or name.startswith(_BETWEEN) or "/jax/_src/" in name
+        known = _is_users[name] = not between
+    # Dataclasses and named tuples make methods that have no file.
+    generated = code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
+    return known and not (name == "<string>" and generated)
 
 
 def function_source(fun: object) -> str:

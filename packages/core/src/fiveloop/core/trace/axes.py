@@ -62,11 +62,11 @@ def _unbound(name: Hashable, bound: Sequence[tuple[Hashable, ir.NamedAxis]]) -> 
 
 
 class AxisTrace(tracer.Trace):
-    """Binds a named axis for what is traced in it, and interprets nothing itself."""
+    """Binds a named axis, if one is given, for what is traced in it, and interprets nothing itself."""
 
     parent: tracer.Trace
 
-    def __init__(self, parent: tracer.Trace, axis: ir.NamedAxis) -> None:
+    def __init__(self, parent: tracer.Trace, axis: ir.NamedAxis | None = None) -> None:
         super().__init__(parent)
         self.axis = axis
 
@@ -89,13 +89,11 @@ def axis_scope() -> AxisScope:
     return AxisScope(tuple(visible), tuple(visible.values()))
 
 
-class ScopeTrace(tracer.Trace):
+class ScopeTrace(AxisTrace):
     """Lets a function use the names of another place, and interprets nothing itself.
 
     `axes` are what the axes of that place have become since: they may be bound, or have other names.
     """
-
-    parent: tracer.Trace
 
     def __init__(
         self, parent: tracer.Trace, scope: AxisScope, axes: Sequence[ir.NamedAxis]
@@ -107,7 +105,3 @@ class ScopeTrace(tracer.Trace):
     def visible_axes(self) -> tuple[tuple[Hashable, ir.NamedAxis], ...]:
         named = zip(self.scope.names, self.axes, strict=True)
         return tuple([(name, _as_outside(axis, self.parent)) for name, axis in named])
-
-    def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        with tracer.use_trace(self.parent):
-            return tracer.bind(prim, *args, params=params)

@@ -12,15 +12,14 @@ errors that are the library's own fault.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from fiveloop.core import errors, ir
-from fiveloop.core.trace.tracer import MISUSE, locate
+from fiveloop.core import errors, ir, util
+from fiveloop.core.trace.tracer import MISUSE, locate, raised_within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,11 +27,7 @@ VARIABLE = "FIVELOOP_TRACEBACK"
 _MISUSE = (*MISUSE, errors.DonatedError)
 
 
-class _Wanted(threading.local):
-    full: bool = False
-
-
-_wanted = _Wanted()
+_full = util.OfThread(False)
 
 
 @contextmanager
@@ -42,11 +37,8 @@ def full_tracebacks() -> Iterator[None]:
     >>> with full_tracebacks():
     ...     pass
     """
-    before, _wanted.full = _wanted.full, True
-    try:
+    with _full.to(True):
         yield
-    finally:
-        _wanted.full = before
 
 
 def boundary(fun: Callable[P, R]) -> Callable[P, R]:
@@ -77,7 +69,7 @@ def pass_out(error: Exception) -> None:
 
 def hide_frames(error: BaseException) -> None:
     """Take the frames of the library out of the tracebacks of an error and of those that it comes from."""
-    if _wanted.full or os.environ.get(VARIABLE) == "full" or _is_own_fault(error):
+    if _full.value or os.environ.get(VARIABLE) == "full" or _is_own_fault(error):
         return
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -92,11 +84,7 @@ def hide_frames(error: BaseException) -> None:
 def _is_own_fault(error: BaseException) -> bool:
     if isinstance(error, errors.CoreError):
         return True
-    innermost = error.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    within = innermost is not None and ir.is_internal(innermost.tb_frame.f_code)
-    return isinstance(error, AssertionError) and within
+    return isinstance(error, AssertionError) and raised_within(error)
 
 
 def _users(traceback: TracebackType | None) -> TracebackType | None:

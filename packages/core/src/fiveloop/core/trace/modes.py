@@ -12,7 +12,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, errors, ir
+from fiveloop.core import ad, arrays, errors, ir, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import AFTER_FORK
 from fiveloop.core.trace import leaks, replay, tracer
@@ -71,11 +71,7 @@ SPECIAL = Special()
 AFTER_FORK.append(lambda: SPECIAL.change(1))  # the fast way would run what must be refused
 
 
-class _Modes(threading.local):
-    python: bool = False
-
-
-_modes = _Modes()
+_runs_python = util.OfThread(False)
 
 
 @contextmanager
@@ -103,12 +99,8 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
     ...     jit(lambda x: float(x) + 1.0)(2.0)
     Array(3., dtype=float32, weak_type=True)
     """
-    before, _modes.python = _modes.python, disable
-    try:
-        with counted():
-            yield
-    finally:
-        _modes.python = before
+    with _runs_python.to(disable), counted():
+        yield
 
 
 @contextmanager
@@ -234,7 +226,7 @@ def finds_nans() -> bool:
 
 def inlines_jit() -> bool:
     """Whether a jitted function is called as what it is made from."""
-    return SPECIAL.count > 0 and _modes.python
+    return SPECIAL.count > 0 and _runs_python.value
 
 
 def runs_as_python() -> bool:
@@ -310,11 +302,7 @@ def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) ->
 T = TypeVar("T", bound=Hashable)
 
 
-class _Chosen(threading.local):
-    values: tuple[tuple[str, Hashable], ...] = ()
-
-
-_chosen = _Chosen()
+_chosen: util.OfThread[tuple[tuple[str, Hashable], ...]] = util.OfThread(())
 
 
 class Setting(Generic[T]):
@@ -337,7 +325,7 @@ class Setting(Generic[T]):
     @property
     def value(self) -> T:
         """What holds here."""
-        for name, value in _chosen.values:
+        for name, value in _chosen.value:
             if name == self.name:
                 return value  # type: ignore[return-value]  # `to` has put it there
         return self.default
@@ -345,15 +333,11 @@ class Setting(Generic[T]):
     @contextmanager
     def to(self, value: T) -> Iterator[None]:
         """Within the block the setting has this value, in this thread."""
-        before = _chosen.values
-        others = [pair for pair in before if pair[0] != self.name]
+        others = [pair for pair in _chosen.value if pair[0] != self.name]
         mine = [] if value == self.default else [(self.name, value)]
-        _chosen.values = tuple(sorted([*others, *mine], key=lambda pair: pair[0]))
-        try:
-            with counted():
-                yield
-        finally:
-            _chosen.values = before
+        chosen = sorted([*others, *mine], key=lambda pair: pair[0])
+        with _chosen.to(tuple(chosen)), counted():
+            yield
 
 
 class UserContext(Setting[T]):
@@ -391,7 +375,7 @@ def make_user_context(default_value: T, *, name: str = "user context") -> UserCo
 
 def chosen_settings() -> tuple[tuple[str, Hashable], ...]:
     """The settings that are not at their defaults here, with their values."""
-    return _chosen.values
+    return _chosen.value
 
 
 def trace_context() -> tuple[Any, ...]:
@@ -401,4 +385,4 @@ def trace_context() -> tuple[Any, ...]:
     of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
     no context; where a setting is changed no program is.
     """
-    return (*tracer.current_trace().visible_axes(), *_chosen.values)
+    return (*tracer.current_trace().visible_axes(), *_chosen.value)

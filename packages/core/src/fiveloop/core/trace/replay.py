@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from fiveloop.core import util
 from fiveloop.core.arrays.array import Value
 from fiveloop.core.backend import lazy
 
@@ -47,11 +48,7 @@ class Notes:
             change.restore()
 
 
-class _Changing(threading.local):
-    notes: Notes | None = None
-
-
-_changing = _Changing()
+_own: util.OfThread[Notes | None] = util.OfThread(None)
 # A program calls Python from threads of its own.
 _lock = threading.Lock()
 _noting: list[Notes] = []
@@ -62,45 +59,42 @@ _replayed: list[Notes] = []
 def noting() -> Iterator[Notes]:
     """Within the block, what programs do is noted."""
     notes = Notes()
-    before, _changing.notes = _changing.notes, notes
-    with _lock:
-        _noting.append(notes)
-    try:
+    with _own.to(notes), _among(_noting, notes):
         yield notes
-    finally:
-        _changing.notes = before
-        with _lock:
-            _noting.remove(notes)
+
+
+def replaying(notes: Notes) -> AbstractContextManager[None]:
+    """Within the block, calls of Python that are in the notes are not made again, but give what they gave."""
+    return _among(_replayed, notes)
 
 
 @contextmanager
-def replaying(notes: Notes) -> Iterator[None]:
-    """Within the block, calls of Python that are in the notes are not made again, but give what they gave."""
+def _among(those: list[Notes], notes: Notes) -> Iterator[None]:
     with _lock:
-        _replayed.append(notes)
+        those.append(notes)
     try:
         yield
     finally:
         with _lock:
-            _replayed.remove(notes)
+            those.remove(notes)
 
 
 def note_made(x: Value) -> None:
     """Tell that a mutable value is made."""
-    if _changing.notes is not None:
-        _changing.notes.made.append(x)
+    if _own.value is not None:
+        _own.value.made.append(x)
 
 
 def note_written(x: Value) -> None:
     """Tell that a mutable value has new contents."""
-    if _changing.notes is not None:
-        _changing.notes.written.append(x)
+    if _own.value is not None:
+        _own.value.written.append(x)
 
 
 def note_change(make: Callable[[], Changed]) -> None:
     """Tell that a mutable value is about to be changed by a program; `make` keeps what it holds."""
-    if _changing.notes is not None:
-        _changing.notes.changes.append(make())
+    if _own.value is not None:
+        _own.value.changes.append(make())
 
 
 def made_once(place: Hashable, given: Sequence[np.ndarray[Any, Any]], call: Callable[[], R]) -> R:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar
 
-from fiveloop.core import ad, arrays, errors, ir, rules
+from fiveloop.core import ad, arrays, errors, ir, rules, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.trace import tracer
@@ -34,22 +33,13 @@ class StageTracer(tracer.Tracer):
 _set_binder = arrays.setter(StageTracer, "binder")
 
 
-class _Aliasing(threading.local):
-    on: bool = False
-
-
-_aliasing = _Aliasing()
+_aliasing = util.OfThread(False)
 _aliases: weakref.WeakValueDictionary[int, arrays.Array] = weakref.WeakValueDictionary()
 
 
-@contextmanager
-def aliasing() -> Iterator[None]:
+def aliasing() -> AbstractContextManager[bool]:
     """Within the block, jaxprs hold the memory of arrays, and not the arrays that users hold, which may then go."""
-    before, _aliasing.on = _aliasing.on, True
-    try:
-        yield
-    finally:
-        _aliasing.on = before
+    return _aliasing.to(True)
 
 
 def _alias_of(x: arrays.Array) -> arrays.Array:
@@ -78,29 +68,16 @@ class StageTrace(tracer.Trace):
         ]
         avals, effects = rules.abstract_eval_rules[prim]([a.aval for a in atoms], params)
         source = tracer.current_source()
-        outvars = self.add_eqn(prim, atoms, avals, params, effects, source)
-        return [StageTracer(self, var, source) for var in outvars]
-
-    def add_eqn(
-        self,
-        prim: ir.Primitive[Any],
-        atoms: Sequence[ir.Atom],
-        avals: ir.Avals,
-        params: Any,
-        effects: ir.Effects,
-        source: ir.Source | None,
-    ) -> list[ir.Var]:
-        """Write one equation down and give its output variables."""
         outvars = [ir.Var(aval) for aval in avals]
         self.eqns.append(ir.Eqn(prim, atoms, outvars, params, effects, source))
-        return outvars
+        return [StageTracer(self, var, source) for var in outvars]
 
     def atom(self, x: Value) -> ir.Atom:
         """A value as an operand of this jaxpr."""
         if type(x) is StageTracer and x._trace is self:
             return x.binder
         if isinstance(x, arrays.Array):
-            return ir.Literal(_alias_of(x) if _aliasing.on else x)
+            return ir.Literal(_alias_of(x) if _aliasing.value else x)
         if isinstance(x, arrays.Scalar):
             return ir.Literal(x)
         return self._capture(x)
@@ -115,7 +92,11 @@ class StageTrace(tracer.Trace):
             if x._note is not None:
                 x._note = x._note.handed_on(x)
             hint = x.binder.hint if isinstance(x, StageTracer) else ""
-            self._captured[id(x)] = (x, _as_held(x, original), ir.Var(x.aval, hint))
+            held = original
+            if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
+                # Never an argument that stands for another value: the users' functions hold that.
+                held = x.owner.stands_for.get(id(x), original)
+            self._captured[id(x)] = (x, held, ir.Var(x.aval, hint))
         return self._captured[id(x)][2]
 
     def _stand_in(self, x: Value) -> Value:
@@ -141,13 +122,6 @@ class StageTrace(tracer.Trace):
     def new_arg(self, aval: ir.Aval) -> StageTracer:
         """A binder of the jaxpr."""
         return StageTracer(self, ir.Var(aval), tracer.ARGUMENT)
-
-
-def _as_held(x: Value, original: Value) -> Value:
-    """A captured value as the user's functions hold it: never an argument that stands for another value."""
-    if isinstance(x, StageTracer) and isinstance(x.owner, StageTrace):
-        return x.owner.stands_for.get(id(x), original)
-    return original
 
 
 @dataclass(frozen=True, slots=True)

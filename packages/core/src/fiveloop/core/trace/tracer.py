@@ -219,6 +219,14 @@ def context_uses() -> int:
     return current.context_uses
 
 
+def raised_within(error: BaseException) -> bool:
+    """Whether an error has been raised by the library."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return innermost is not None and is_internal(innermost.tb_frame.f_code)
+
+
 def locate(error: Exception) -> None:
     """Let the message of an error that the library has raised end with the user's line; others stay as they are.
 
@@ -226,10 +234,7 @@ def locate(error: Exception) -> None:
     error. Whatever sets the line calls this before it sets another: `bind`, `keep_source`, `users_lines`; and so does
     every boundary. What raises an error below these says nothing of lines.
     """
-    innermost = error.__traceback__
-    while innermost is not None and innermost.tb_next is not None:
-        innermost = innermost.tb_next
-    if innermost is not None and is_internal(innermost.tb_frame.f_code):
+    if raised_within(error):
         errors.add_source(error, current.source or raised_at(error) or current_source())
 
 
@@ -296,7 +301,9 @@ def running(trace: Trace) -> Iterator[None]:
             yield
         except MISUSE as error:
             locate(error)
-            _explain(error, trace.refused)
+            # What a tracer said before NumPy or Python may have swallowed.
+            if trace.refused not in (None, error) and not errors.is_located(error):
+                error.add_note(f"before this, {trace.refused}")
             raise
         except RecursionError as error:
             _tell_recursion(error, trace)
@@ -306,12 +313,6 @@ def running(trace: Trace) -> Iterator[None]:
             trace.refused = None
             if current.watch is not None:
                 current.watch.ended.append(weakref.ref(trace))
-
-
-def _explain(error: Exception, refused: errors.ConcretizationError | None) -> None:
-    """Note on an error of NumPy or Python what a tracer said before, which they may have swallowed."""
-    if refused is not None and error is not refused and not errors.is_located(error):
-        error.add_note(f"before this, {refused}")
 
 
 def _tell_recursion(error: RecursionError, trace: Trace) -> None:
@@ -406,6 +407,3 @@ def check_live(x: Value) -> None:
     """Raise if a value is a tracer whose trace has ended."""
     if isinstance(x, Tracer) and not x.owner.live:
         raise escaped(x)
-
-
-TracedFunction = Callable[..., Any]

@@ -336,11 +336,9 @@ def differing_vars(jaxpr: ir.Jaxpr, size: int, seeds: Collection[ir.Var]) -> Col
 
     Not all that have a batch axis do: a custom rule has one for its cotangents, a Ref for what comes later.
     """
-    mask = tuple(v in seeds for v in jaxpr.invars)
+    key = ("differing", size, tuple(v in seeds for v in jaxpr.invars))
     results = partial(_differing, size)
-    return jaxpr.remember(
-        ("differing", size, mask), lambda: ir.reachable(jaxpr, seeds, results=results)
-    )
+    return jaxpr.remember(key, lambda: ir.reachable(jaxpr, seeds, results=results))
 
 
 def _differing(size: int, eqn: ir.Eqn, found: set[ir.Var]) -> Collection[ir.Var] | None:
@@ -394,9 +392,8 @@ def _differing_after(
         return (*ins, *differ)
 
     mask = util.fixpoint(step, start, "what differs between lanes")
-    refs = [
-        (a, m) for a, v, m in zip(operands, binders, mask[:num], strict=True) if v.aval.accumulates
-    ]
+    states = zip(operands, binders, mask[:num], strict=True)
+    refs = [(a, m) for a, v, m in states if v.aval.accumulates]
     final = [m for a, m in refs if not a.aval.accumulates]
     changed = [a for a, m in refs if m and a.aval.accumulates]
     return [*util.select_by((*mask[num:], *final), eqn.outvars), *ir.used_vars(changed)]
@@ -437,10 +434,9 @@ class DirectionTrace(BatchTrace):
         eqn = rules.new_eqn(prim, [ir.Var(x.aval) for x in args], params)
         inst = [not x.aval.accumulates for x in args]
         cut = rules.split_rules[prim](policies.SAVE_EVERYTHING, unknown, inst, eqn)
-        return run_halves(eqn, cut, args, self.parent, self._in_all)
-
-    def _in_all(self, eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
-        return super().process(eqn.primitive, operands, eqn.params)
+        whole = super().process
+        in_all = lambda eqn, operands: whole(eqn.primitive, operands, eqn.params)
+        return run_halves(eqn, cut, args, self.parent, in_all)
 
 
 def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]) -> bool:
@@ -448,11 +444,8 @@ def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequen
     if not ir.jaxprs_in(params):
         return False
     effects = rules.abstract_eval_rules[prim]([x.aval for x in args], params)[1]
-    return any(
-        not unknown[e.position] if isinstance(e, ir.PositionalEffect) else True
-        for e in effects
-        if not e.droppable
-    )
+    stay = [e for e in effects if not e.droppable]
+    return any(not isinstance(e, ir.PositionalEffect) or not unknown[e.position] for e in stay)
 
 
 @tracer.leak_checked

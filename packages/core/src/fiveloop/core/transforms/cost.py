@@ -6,9 +6,12 @@ without bodies costs an operation for each element that it is given or gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from fiveloop.core import ir, prims, rules
+
+N = TypeVar("N", int, float)
 
 OPERATION, FUSED, BYTE, LAUNCH = 0.05, 0.01, 0.055, 20.0
 """Nanoseconds: of an operation, of a byte that a light equation takes or gives, of one that another moves, and of
@@ -65,9 +68,7 @@ def equation_time(eqn: ir.Eqn) -> float:
             return max(cost.flops * OPERATION, cost.bytes * FUSED)
         moved = cost.bytes * BYTE
         return max(cost.flops * OPERATION, moved) + (LAUNCH if moved else 0.0)
-    found = bodies(eqn.params)
-    dearest = max((jaxpr_time(b.jaxpr) for b in found if b.role == "branch"), default=0.0)
-    return dearest + sum(b.trips * jaxpr_time(b.jaxpr) for b in found if b.role != "branch")
+    return _of_bodies(bodies(eqn.params), jaxpr_time)
 
 
 def jaxpr_time(jaxpr: ir.Jaxpr) -> float:
@@ -89,9 +90,7 @@ def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
             if eqn.effects:
                 return 0
             return int(cost.flops * light) if light < 1 and cost.again else cost.flops
-        inner = [(b, operations_of(b.jaxpr, light)) for b in found]
-        dearest = max((count for b, count in inner if b.role == "branch"), default=0)
-        return dearest + sum(b.trips * count for b, count in inner if b.role != "branch")
+        return _of_bodies(found, lambda body: operations_of(body, light))
 
     return jaxpr.remember(("operations", light), lambda: sum(map(each, jaxpr.eqns)))
 
@@ -129,8 +128,11 @@ def _cost_of_bodies(bodies: Sequence[rules.Body]) -> rules.Cost:
     )
 
 
+def _of_bodies(bodies: Sequence[rules.Body], of: Callable[[ir.Jaxpr], N]) -> N:
+    """A number of an equation from those of its bodies, as often as they run; of branches, the largest."""
+    largest = max((of(b.jaxpr) for b in bodies if b.role == "branch"), default=0)
+    return largest + sum(b.trips * of(b.jaxpr) for b in bodies if b.role != "branch")
+
+
 def _elements(avals: ir.Avals) -> ir.Dim:
-    total: ir.Dim = 0
-    for aval in avals:
-        total = total + ir.size_of(aval.shape)
-    return total
+    return sum(ir.size_of(aval.shape) for aval in avals)

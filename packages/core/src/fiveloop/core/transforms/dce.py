@@ -23,24 +23,24 @@ def dce(
       in (b,) } (False, True)
     """
     kept = (keep_ins,) * len(jaxpr.invars) if isinstance(keep_ins, bool) else tuple(keep_ins)
-    return jaxpr.remember(
-        ("dce", tuple(used_outs), kept), lambda: _dce(jaxpr, tuple(used_outs), kept)
+
+    def without_unused() -> tuple[ir.Jaxpr, util.Mask]:
+        outs = util.select_by(used_outs, jaxpr.outvars)
+        eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
+        mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, kept, strict=True))
+        return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
+
+    return jaxpr.remember(("dce", tuple(used_outs), kept), without_unused)
+
+
+passes.register_pass(
+    passes.Pass(
+        "dce",
+        after=("rules",),
+        applies=lambda jaxpr: True,
+        run=lambda jaxpr: dce(jaxpr, [True] * len(jaxpr.outvars))[0],
     )
-
-
-def _dce_all(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
-    """The jaxpr without what no result needs."""
-    return dce(jaxpr, [True] * len(jaxpr.outvars))[0]
-
-
-passes.register_pass(passes.Pass("dce", after=("rules",), applies=lambda jaxpr: True, run=_dce_all))
-
-
-def _dce(jaxpr: ir.Jaxpr, used_outs: util.Mask, keep_ins: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
-    outs = util.select_by(used_outs, jaxpr.outvars)
-    eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
-    mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, keep_ins, strict=True))
-    return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
+)
 
 
 def smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:

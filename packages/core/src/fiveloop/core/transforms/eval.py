@@ -74,19 +74,18 @@ def replayed(eqn: ir.Eqn) -> list[ir.Eqn] | None:
 
 
 def _replayed_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr | None:
-    return jaxpr.remember("replayed", lambda: _make_replayed(jaxpr))
+    def made() -> ir.Jaxpr | None:
+        used = ir.used_vars(jaxpr.outvars)
+        eqns: list[ir.Eqn] = []
+        for eqn in reversed(jaxpr.eqns):
+            found = replayed(eqn)
+            if found is None and (_changes_refs(eqn) or not used.isdisjoint(eqn.outvars)):
+                return None
+            eqns += found or []
+            used |= ir.used_vars([a for again in found or [] for a in again.invars])
+        return jaxpr.replace(eqns=eqns[::-1])
 
-
-def _make_replayed(jaxpr: ir.Jaxpr) -> ir.Jaxpr | None:
-    used = ir.used_vars(jaxpr.outvars)
-    eqns: list[ir.Eqn] = []
-    for eqn in reversed(jaxpr.eqns):
-        found = replayed(eqn)
-        if found is None and (_changes_refs(eqn) or not used.isdisjoint(eqn.outvars)):
-            return None
-        eqns += found or []
-        used |= ir.used_vars([a for again in found or [] for a in again.invars])
-    return jaxpr.replace(eqns=eqns[::-1])
+    return jaxpr.remember("replayed", made)
 
 
 def _changes_refs(eqn: ir.Eqn) -> bool:

@@ -115,11 +115,8 @@ class JvpTracer(tracer.Tracer):
     def _constant(self, what: str) -> Any:
         """The primal, of a value that has no slope; of another the number would have none, without a word."""
         known = self._known()
-        if (
-            tracer.is_concrete(known)
-            and self.aval.differentiable
-            and not isinstance(self.tangent, ad.Zero)
-        ):
+        has_slope = self.aval.differentiable and not isinstance(self.tangent, ad.Zero)
+        if has_slope and tracer.is_concrete(known):
             self._refuse(
                 what,
                 "it would lose its derivative: if that is meant, write `stop_gradient(x)` first; else keep it an "
@@ -206,11 +203,8 @@ def _jvp_jaxpr(jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: util.Mask) -> tuple[ir
     out_nonzero: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
-        primals = args[: len(nonzero)]
-        dots = iter(args[len(nonzero) :])
-        tangents = [
-            next(dots) if nz else zero_like(p) for p, nz in zip(primals, nonzero, strict=True)
-        ]
+        primals, dots = args[: len(nonzero)], args[len(nonzero) :]
+        tangents = with_zeros(nonzero, dots, [x.aval for x in primals])
         outs, outs_dot = jvp_flat(lambda *xs: eval_jaxpr(jaxpr, xs), primals, tangents)
         out_nonzero[:] = [
             (want and t.aval.differentiable) or not isinstance(t, ad.Zero)

@@ -28,11 +28,8 @@ class Linear:
 
     def __call__(self, in_dots: ad.Values, outs: ir.Avals) -> list[ad.Tangent]:
         """The output tangents for given input tangents; `outs` are the types of all outputs."""
-        dots = iter(eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots]))
-        return [
-            next(dots) if nz else ad.Zero(a.tangent())
-            for nz, a in zip(self.out_nonzero, outs, strict=True)
-        ]
+        dots = eval_jaxpr(self.jaxpr, [*self.residuals, *in_dots])
+        return jvp.with_zeros(self.out_nonzero, dots, outs)
 
     def pull_back(
         self, avals: ir.Avals, cts: ad.Tangents, targets: Sequence[Value | None] = ()
@@ -149,13 +146,10 @@ def _linearize_online(
 ) -> tuple[list[Value], Linear]:
     tape = PartialTrace(trace.current_trace(), user_fun)
     unknowns = [tape.new_arg(x.aval.tangent()) for x in util.select_by(nonzero, primals)]
-    dots = iter(unknowns)
-    tangents: list[ad.Tangent] = [
-        next(dots) if nz else jvp.zero_like(x) for x, nz in zip(primals, nonzero, strict=True)
-    ]
+    tangents = jvp.with_zeros(nonzero, unknowns, [x.aval for x in primals])
     with trace.running(tape):
         outs, outs_dot = jvp.jvp_flat(fun, primals, tangents, user_fun)
-        out_nonzero = tuple(not isinstance(t, ad.Zero) for t in outs_dot)
+        out_nonzero = jvp.nonzero_mask(outs_dot)
         atoms = [tape.atom(arrays.as_value(t)) for t in outs_dot if not isinstance(t, ad.Zero)]
     captured, binders = tape.captured
     # linear : [*captured, *in_dots] -> [*nonzero out_dots]

@@ -220,12 +220,10 @@ class _Splitter:
             not isinstance(a, ir.Var) or self._is_the_same_later(a) or a in self.unknown
             for a in eqn.invars
         ]
-        return rule(self._plan_for(eqn), unknown, inst, eqn)
-
-    def _plan_for(self, eqn: ir.Eqn) -> policies.SavingPlan:
-        """The plan for an equation that is cut in two, which says what is kept of it in any case."""
+        # What is kept of the equation in any case.
         kept = tuple(v in self.kept_out for v in eqn.outvars)
-        return replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
+        plan = replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
+        return rule(plan, unknown, inst, eqn)
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
@@ -257,15 +255,12 @@ class _Splitter:
         return not saves and not any(map(self._saves_within, eval.replayed(eqn) or [eqn]))
 
     def _may_run_again(self, eqn: ir.Eqn) -> bool:
-        if (
-            self._only_reads_at_hand(eqn)
-            or self._is_index_arithmetic(eqn)
-            or self._views_at_hand(eqn)
-        ):
+        views = rules.is_view(eqn) and ir.used_vars(eqn.invars) <= self.at_hand
+        if views or self._only_reads_at_hand(eqn) or self._is_index_arithmetic(eqn):
             self.at_hand |= set(eqn.outvars)
             return True
-        if _is_spreading(eqn):
-            return True
+        if eqn.primitive is prims.broadcast_in_dim_p:
+            return True  # what it is given takes less room than what it gives
         return not self._uses_lost(eqn) and not self._saves_within(eqn)
 
     def _is_the_same_later(self, v: ir.Var) -> bool:
@@ -280,16 +275,10 @@ class _Splitter:
 
     def _is_index_arithmetic(self, eqn: ir.Eqn) -> bool:
         """Whether an equation computes integers from what is at hand: cheaper to do again than to keep."""
-        for v in eqn.outvars:
-            if v.aval.dtype.kind not in "iub" or v.aval.shape:
-                return False
-        if eqn.effects or ir.jaxprs_in(eqn.params):
+        numbers = all(v.aval.dtype.kind in "iub" and not v.aval.shape for v in eqn.outvars)
+        if not numbers or eqn.effects or ir.jaxprs_in(eqn.params):
             return False
         return ir.used_vars(eqn.invars) <= self.at_hand
-
-    def _views_at_hand(self, eqn: ir.Eqn) -> bool:
-        """Whether an equation only picks or rearranges elements of what is at hand."""
-        return rules.is_view(eqn) and ir.used_vars(eqn.invars) <= self.at_hand
 
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr
@@ -419,10 +408,9 @@ class _Splitter:
 
     def _sources(self, residuals: Sequence[ir.Var]) -> tuple[Source, ...]:
         known: dict[ir.Atom, Source] = {}
-        for k, v in enumerate(self.jaxpr.invars):
-            known.setdefault(v, ("input", k))
-        for k, a in enumerate(self.jaxpr.outvars):
-            known.setdefault(a, ("output", k))
+        for k, a in reversed([*enumerate(self.jaxpr.outvars)]):
+            known[a] = "output", k
+        known |= {v: ("input", k) for k, v in enumerate(self.jaxpr.invars)}
         return tuple([known.get(v, ("saved", 0)) for v in residuals])
 
 
@@ -436,18 +424,12 @@ def _changes_unknown_alone(eqn: ir.Eqn, unknown: Sequence[bool]) -> bool:
     bodies = rules.plain_bodies(eqn.primitive, eqn.params)
     if not bodies or any(b.role != "loop" or b.jaxpr.outvars for b in bodies):
         return False
-    return all(_writes_unknown_alone(b.jaxpr, unknown) for b in bodies)
-
-
-def _writes_unknown_alone(body: ir.Jaxpr, unknown: Sequence[bool]) -> bool:
-    """Whether all that a loop's body writes to depends on unknown operands in some step."""
-    binders = util.select_by(unknown, body.invars[len(body.invars) - len(unknown) :])
-    return ir.mutated(body) <= ir.reachable(body, binders, created=True)
-
-
-def _is_spreading(eqn: ir.Eqn) -> bool:
-    """Whether an equation only repeats elements: what it is given takes less room than what it gives."""
-    return eqn.primitive is prims.broadcast_in_dim_p
+    for body in [b.jaxpr for b in bodies]:
+        # Does all that it writes to depend on unknown operands in some step?
+        binders = util.select_by(unknown, body.invars[len(body.invars) - len(unknown) :])
+        if not ir.mutated(body) <= ir.reachable(body, binders, created=True):
+            return False
+    return True
 
 
 def _replayed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn] | None:

@@ -294,10 +294,6 @@ def _room(v: ir.Var) -> float:
     return max(size, WORD) if ir.is_constant(size) else size
 
 
-def _results(nodes: Iterable[_Node]) -> list[ir.Var]:
-    return [v for node in nodes for v in node.eqn.outvars]
-
-
 def _node(k: Known) -> _Node:
     if k.again:
         return _Node(k.eqn, k.work, k.functions, 0, None)
@@ -380,7 +376,7 @@ def _network(
                     network.edge(v, node.eqn, None)
                     inputs[v] = None
     # What comes from outside can only be kept.
-    made = set(_results(nodes))
+    made = {v for node in nodes for v in node.eqn.outvars}
     for v in inputs:
         if v not in made:
             network.edge(SOURCE, v, memory_cost * _room(v))

@@ -47,8 +47,7 @@ def backward_pass(jaxpr: ir.Jaxpr, operands: ad.Operands, cts: ad.Tangents) -> l
 class _Backward:
     def __init__(self, jaxpr: ir.Jaxpr, operands: ad.Operands) -> None:
         self.jaxpr = jaxpr
-        linear = [is_linear(x) for x in operands]
-        self.inputs = util.select_by(linear, jaxpr.invars)
+        self.inputs = util.select_by([is_linear(x) for x in operands], jaxpr.invars)
         self.linear = ir.reachable(jaxpr, self.inputs)
         self.values = ir.Environment[Value]()
         self.cts: dict[ir.Var, ad.Tangent] = {}
@@ -62,44 +61,29 @@ class _Backward:
                 self.into[v] = x.into
 
     def run(self, cts: ad.Tangents) -> list[ad.Tangent]:
-        forward = [eqn for eqn in self.jaxpr.eqns if not self._is_linear(eqn)]
-        backward = [eqn for eqn in reversed(self.jaxpr.eqns) if self._is_linear(eqn)]
+        linear = [not self.linear.isdisjoint((*e.invars, *e.outvars)) for e in self.jaxpr.eqns]
+        forward, backward = util.partition(linear, self.jaxpr.eqns)
         with trace.keep_source() as set_source:
             self.values.run(forward, eval.bind_eqn, set_source)
             for atom, ct in zip(self.jaxpr.outvars, cts, strict=True):
                 self._add(atom, ct)
-            for eqn in backward:
+            for eqn in reversed(backward):
                 set_source(eqn.source)
                 self._back(eqn)
         for v, target in self.into.items():
             add_into(target, self.cts.pop(v, ad.Zero(v.aval)))
-        return [
-            ad.Zero(v.aval) if v.aval.accumulates else self.cts.get(v, ad.Zero(v.aval))
-            for v in self.inputs
-        ]
-
-    def _is_linear(self, eqn: ir.Eqn) -> bool:
-        atoms = (*eqn.invars, *eqn.outvars)
-        return not self.linear.isdisjoint(atoms)
+        given = {v: ct for v, ct in self.cts.items() if not v.aval.accumulates}
+        return [given.get(v, ad.Zero(v.aval)) for v in self.inputs]
 
     def _add(self, atom: ir.Atom, ct: ad.Tangent | None) -> None:
-        if (
-            ct is None
-            or isinstance(ct, ad.Zero)
-            or not isinstance(atom, ir.Var)
-            or atom not in self.linear
-        ):
-            return
-        self.cts[atom] = jvp.add_tangents(self.cts[atom], ct) if atom in self.cts else ct
+        if isinstance(atom, ir.Var) and atom in self.linear and isinstance(ct, Value):
+            self.cts[atom] = jvp.add_tangents(self.cts[atom], ct) if atom in self.cts else ct
 
     def _back(self, eqn: ir.Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
         # Where no cotangent comes, none goes to what is only read.
-        if (
-            all(isinstance(ct, ad.Zero) for ct in cts)
-            and self.cts.keys().isdisjoint(ir.changed_refs(eqn))
-            and not eval.happens_once(eqn)
-        ):
+        comes = any(jvp.nonzero_mask(cts)) or not self.cts.keys().isdisjoint(ir.changed_refs(eqn))
+        if not comes and not eval.happens_once(eqn):
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]
         cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
@@ -156,7 +140,8 @@ def transpose_jaxpr(
         c:f32[] = mul b a
       in (c,) } (True, False)
     """
-    into = (None,) * len(linear) if operands is None else tuple(map(into_aval, operands))
+    targets = [getattr(x, "into", None) for x in operands or linear]
+    into = tuple([None if x is None else x.aval for x in targets])
     return jaxpr.remember(
         ("transpose", linear, cts_nonzero, into),
         lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero, into),
@@ -178,20 +163,12 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
         )
 
         def run(*args: Value) -> list[Value]:
-            known = [x for x, lin in zip(args, linear, strict=True) if not lin]
-            return eval.eval_jaxpr(
-                cut.staged,
-                [*eval.eval_jaxpr(cut.known, known), *util.select_by(cut.staged_in, args)],
-            )
+            residuals = eval.eval_jaxpr(cut.known, util.partition(linear, args)[0])
+            return eval.eval_jaxpr(cut.staged, [*residuals, *util.select_by(cut.staged_in, args)])
 
         return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
     return jaxpr.remember(("parted", linear), part)
-
-
-def into_aval(x: ad.Operand | None) -> ir.Aval | None:
-    """The type of what the cotangents of an operand are added to, if there is such a thing."""
-    return x.into.aval if isinstance(x, ad.UndefinedPrimal) and x.into is not None else None
 
 
 def _transpose_jaxpr(
@@ -208,12 +185,10 @@ def _transpose_jaxpr(
             _operand_of(a, lin, values if given else iter(()))
             for a, lin, given in zip(jaxpr.in_avals, linear, taken, strict=True)
         ]
-        out_cts = [
-            next(cts) if nz else ad.Zero(a.aval)
-            for a, nz in zip(jaxpr.outvars, cts_nonzero, strict=True)
-        ]
+        pairs = zip(jaxpr.outvars, cts_nonzero, strict=True)
+        out_cts = [next(cts) if nz else ad.Zero(a.aval) for a, nz in pairs]
         in_cts = backward_pass(jaxpr, operands, out_cts)
-        nonzero[:] = [not isinstance(ct, ad.Zero) for ct in in_cts]
+        nonzero[:] = jvp.nonzero_mask(in_cts)
         return [jvp.instantiate(ct) for ct in in_cts if not isinstance(ct, ad.Zero)]
 
     avals = [a for a in taken if a is not None]
@@ -227,8 +202,6 @@ def _transpose_jaxpr(
 def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[Value]) -> ad.Operand:
     if not linear:
         return next(values)
-    return (
-        ad.Accumulator(next(values))
-        if aval.accumulates
-        else ad.UndefinedPrimal(aval, next(values, None))
-    )
+    if aval.accumulates:
+        return ad.Accumulator(next(values))
+    return ad.UndefinedPrimal(aval, next(values, None))

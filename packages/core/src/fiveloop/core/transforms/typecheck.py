@@ -68,16 +68,12 @@ def _check_eqn(eqn: ir.Eqn, bound: set[ir.Var]) -> None:
             f"`{eqn.primitive}` does not take operands of types {operands}: {why}{_at(eqn)}"
         ) from error
     given = [v.aval for v in eqn.outvars]
-    if not _same_types(avals, given):
+    if [a.strong() for a in avals] != [a.strong() for a in given]:
         raise errors.TypecheckError(f"expected results of types {avals}, got {given}{_at(eqn)}")
     if effects != eqn.effects:
         raise errors.TypecheckError(
             f"expected the effects {ir.effects_text(effects)}, got {ir.effects_text(eqn.effects)}{_at(eqn)}"
         )
-
-
-def _same_types(xs: ir.Avals, ys: ir.Avals) -> bool:
-    return len(xs) == len(ys) and all(x.strong() is y.strong() for x, y in zip(xs, ys, strict=True))
 
 
 def _check_bound(atom: ir.Atom, bound: set[ir.Var], eqn: ir.Eqn | None) -> None:

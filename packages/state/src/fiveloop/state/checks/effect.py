@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar
 
-from fiveloop.core import Value, arrays, prims
+from fiveloop.core import Value, arrays, prims, util
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state.checks import record as records
@@ -103,11 +102,7 @@ class DeferredChecks:
             raise error
 
 
-class _Waiting(threading.local):
-    checks: DeferredChecks | None = None
-
-
-_waiting = _Waiting()
+_waiting: util.OfThread[DeferredChecks | None] = util.OfThread(None)
 
 
 @contextmanager
@@ -127,15 +122,13 @@ def deferred_checks() -> Iterator[DeferredChecks]:
     ...
     fiveloop.state.checks.record.CheckError: x is 2.0...
     """
-    before, _waiting.checks = _waiting.checks, DeferredChecks()
-    checks = _waiting.checks
-    try:
-        yield checks
-    except Exception as error:
-        _tell_with(error, checks.first())
-        raise
-    finally:
-        _waiting.checks = before
+    checks = DeferredChecks()
+    with _waiting.to(checks):
+        try:
+            yield checks
+        except Exception as error:
+            _tell_with(error, checks.first())
+            raise
     checks.raise_if_any()
 
 
@@ -157,13 +150,13 @@ def _words(record: Value) -> records.Words:
 
 def are_deferred() -> bool:
     """Whether checks are deferred here and now."""
-    return _waiting.checks is not None
+    return _waiting.value is not None
 
 
 def report(record: Value) -> None:
     """Raise what a record tells of, or keep it, if checks are deferred."""
-    if _waiting.checks is not None:
-        _waiting.checks.add(record)
+    if _waiting.value is not None:
+        _waiting.value.add(record)
         return
     error = records.error_in(_words(record))
     if error is not None:
