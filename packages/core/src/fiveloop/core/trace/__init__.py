@@ -4,26 +4,10 @@ from .axes import AxisScope, AxisTrace, ScopeTrace, axis_scope, find_axis, new_a
 from .boundary import boundary, guarded, hide_frames, pass_out
 from .fused import fused, is_fused
 from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_staging, python_form
+from .modes import Setting
 from .replay import made_once, note_change, note_made, note_written, noting
 from .same_function import traced_once
-from .modes import Setting
 from .stage import StageTrace, StageTracer, Staged, captured_by, stage, stage_closed
-from .tracer import (
-    EVAL,
-    MISUSE,
-    Trace,
-    Tracer,
-    bind,
-    bind1,
-    check_live,
-    current_source,
-    current_trace,
-    is_concrete,
-    is_eager,
-    keep_source,
-    leak_checked,
-    locate,
-    running,
-    use_trace,
-    users_lines,
-)
+from .tracer import EVAL, MISUSE, Trace, Tracer, bind, bind1, check_live, current_source
+from .tracer import current_trace, is_concrete, is_eager, keep_source, leak_checked, locate, running
+from .tracer import use_trace, users_lines

@@ -1,56 +1,18 @@
 """The transforms: one engine a file; each reads its column."""
 
-from .batch import (
-    BatchTrace,
-    BatchTracer,
-    SAME,
-    Same,
-    axes_in_front,
-    batch_flat,
-    batch_jaxpr,
-    batch_over,
-    batched_vars,
-    in_front,
-    move_batch,
-)
-from .cost import (
-    LIGHT,
-    OPERATION,
-    equation_cost,
-    equation_time,
-    gradient_time,
-    jaxpr_cost,
-    jaxpr_time,
-    operations_of,
-    recomputation_time,
-)
+from .batch import BatchTrace, BatchTracer, SAME, Same, axes_in_front, batch_flat, batch_jaxpr
+from .batch import batch_over, batched_vars, in_front, move_batch, batch_directions
+from .cost import LIGHT, OPERATION, equation_cost, equation_time, gradient_time, jaxpr_cost
+from .cost import jaxpr_time, operations_of, recomputation_time
 from .dce import dce, smaller
-from fiveloop.core.transforms.batch import batch_directions
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed
-from .jvp import JvpTracer, jvp_flat, jvp_jaxpr
+from .jvp import JvpTracer, jvp_flat, jvp_jaxpr, add_tangents, instantiate, nonzero_mask, with_zeros
+from .jvp import zero_like, zeros_of
 from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
 from .partial_eval import Split, split
-from .policies import (
-    AllOf,
-    Answer,
-    AnyOf,
-    Candidate,
-    Complement,
-    Composable,
-    DEFAULT_PLAN,
-    EverythingSaveable,
-    FirstOf,
-    Labels,
-    MinimumCut,
-    NothingSaveable,
-    Policy,
-    SAVE_EVERYTHING,
-    SavingPlan,
-    as_policy,
-    labels_of,
-    may_weigh,
-)
+from .policies import AllOf, Answer, AnyOf, Candidate, Complement, Composable, DEFAULT_PLAN
+from .policies import EverythingSaveable, FirstOf, Labels, MinimumCut, NothingSaveable, Policy
+from .policies import SAVE_EVERYTHING, SavingPlan, as_policy, labels_of, may_weigh
 from .residuals import Known, body_work, is_light_chain
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck
-from .jvp import add_tangents, instantiate, nonzero_mask, with_zeros, zero_like, zeros_of
