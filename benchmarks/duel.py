@@ -160,7 +160,8 @@ class Runner:
     ) -> None:
         """Time all contenders, one after the other in each round; the first round of a process only warms.
 
-        A round stands for its least time: other work on the machine only adds to one.
+        A round stands for its least time: other work on the machine only adds to one. Of several processes each
+        counts once, by the median of its rounds: these agree with each other better than with the next process.
         """
         self.samples = {c.name: [] for c in active}
         if not case.timed:
@@ -168,18 +169,19 @@ class Runner:
                 rows[name].run = summarise([b.run])
             return
         once = sum(max(b.run, self.settings.round_seconds) for b in built.values())
-        rounds = min(
-            self.settings.rounds, max(3, int(case.seconds * self.settings.pace / max(once, 1e-9)))
-        )
+        seconds = case.seconds * self.settings.pace / case.processes
+        rounds = min(self.settings.rounds, max(3, int(seconds / max(once, 1e-9))))
         least = {c.name: built[c.name].run for c in active}
         for process in range(case.processes):
             here = [self.again(c, process, size) if process else c for c in active]
-            for index in range(rounds + 1):
+            found: dict[str, list[float]] = {c.name: [] for c in active}
+            for _ in range(rounds + 1):
                 for contender in here:
                     times = self.sample(contender)
                     least[contender.name] = min(least[contender.name], *times)
-                    if index:
-                        self.samples[contender.name].append(min(times))
+                    found[contender.name].append(min(times))
+            for name, (_, *warm) in found.items():
+                self.samples[name] += [float(np.median(warm))] if case.processes > 1 else warm
             if process:
                 self.drop(here)
         for name, samples in self.samples.items():

@@ -25,7 +25,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median of the ratios of neighbouring rounds and its 95 % bootstrap interval."""
+    """The median of the ratios of neighbouring rounds, or of processes, and its 95 % bootstrap interval."""
 
     median: float
     low: float

@@ -143,7 +143,7 @@ def case(name: str, at_most: float, row: str, sizes: tuple[int, ...] = (10,)) ->
         Contender("fiveloop", "fiveloop", f"{HERE}.fiveloop_eager:build", options),
         (Contender("jax", "jax", f"{HERE}.jax_eager:build", options),),
         limits=tuple(RatioLimit("run", "jax", at_most, row, size) for size in sizes),
-        seconds=4.0,
+        seconds=2.0,
         processes=PROCESSES,
     )
 

@@ -346,7 +346,7 @@ def _from_numpy(x: np.ndarray[Any, Any]) -> Any:
     narrow = _NARROW.get(x.dtype)
     if narrow is None:
         raise _Unfit
-    return x.copy() if narrow and x.nbytes <= SMALL else _put(x)
+    return client.host_copy(x) if narrow and x.nbytes <= SMALL else _put(x)
 
 
 def _put(x: np.ndarray[Any, Any], weak_type: bool = False) -> Any:

@@ -435,7 +435,15 @@ def _of_buffers(buffers: Sequence[client.Buffer]) -> list[Array]:
     return out
 
 
-call.register_array_class(Array, of_buffer, _of_buffers)
+def _of_node(_: None, buffers: tuple[client.Buffer]) -> Array:
+    """The array of a node of C++ with one buffer, made in one frame."""
+    x = Array()
+    (x._a,) = buffers
+    x._note = None
+    return x
+
+
+call.register_array_class(Array, of_buffer, _of_buffers, _of_node)
 
 
 class Scalar(Concrete):

@@ -88,6 +88,7 @@ class _OutAndMore:
 
 Wrap: TypeAlias = Callable[[Buffer], Any]
 WrapAll: TypeAlias = Callable[[Sequence[Buffer]], list[Any]]
+FromNode: TypeAlias = Callable[[None, tuple[Buffer]], Any]
 
 
 class _ArrayClass:
@@ -104,14 +105,20 @@ class _ArrayClass:
 _array = _ArrayClass()
 
 
-def register_array_class(cls: type, wrap: Wrap, wrap_all: WrapAll | None = None) -> None:
-    """Say which class users hold: its slot `_a` has the buffer, `wrap` makes one of a buffer, and `wrap_all` many."""
+def register_array_class(
+    cls: type, wrap: Wrap, wrap_all: WrapAll | None = None, from_node: FromNode | None = None
+) -> None:
+    """Say which class users hold: its slot `_a` has the buffer, `wrap` makes one of a buffer, and `wrap_all` many.
+
+    `from_node` does what `wrap` does for C++, without a call of Python within.
+    """
     if _array.cls is not None:
         raise RuntimeError(f"the array class is {_array.cls.__name__} already")
     _array.cls, _array.wrap = cls, wrap
     _array.wrap_all = wrap_all or (lambda bufs: [wrap(buf) for buf in bufs])
     CALL.register_dataclass_node(cls, ["_a"], [])
-    CALL.register_node(_Out, lambda out: (out.leaves, None), lambda _, leaves: wrap(leaves[0]))
+    from_node = from_node or (lambda _, leaves: wrap(leaves[0]))
+    CALL.register_node(_Out, lambda out: (out.leaves, None), from_node)
     CALL.register_node(_OutWhole, lambda out: (out.leaves, out.tree), wrap_outputs)
     CALL.register_node(_OutAndMore, lambda out: (out.children, out.take), _taken)
 

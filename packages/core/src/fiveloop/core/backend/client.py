@@ -3,9 +3,11 @@
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from sys import getrefcount
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
@@ -189,6 +191,57 @@ def put_copy(array: np.ndarray, aval: AvalLike) -> Buffer:
 _put = xla.batched_device_put
 _SHARED = xla.HostBufferSemantics.ZERO_COPY
 _COPIED = xla.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+_Spares: TypeAlias = deque[np.ndarray[Any, Any]]
+_spares: dict[tuple[np.dtype[Any], tuple[int, ...]], _Spares] = {}
+_IN_PLACE = 64
+"""XLA reads host memory in place at multiples of so many bytes, and copies it from elsewhere."""
+_MOST_SPARE = 1 << 24
+_spare_bytes = [0]
+
+
+def host_copy(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy of a small NumPy array where XLA reads it in place, in memory that XLA has let go of if there is any.
+
+    XLA holds on to the arrays that it may still read, and so does who has got one: an array of one holder is free.
+    """
+    spares = _spares.get((x.dtype, x.shape))
+    if spares:
+        try:
+            out = spares.popleft()  # no other thread gets it now
+        except IndexError:
+            return _new_host_copy(x)
+        held = getrefcount(out)
+        spares.append(out)
+        if held == _ONE_HOLDER:
+            out[...] = x
+            return out
+    return _new_host_copy(x)
+
+
+def _one_holder() -> int:
+    """How many references `host_copy` counts where it holds the only one: that depends on the interpreter."""
+    spares = deque([np.empty(0)])
+    out = spares.popleft()
+    held = getrefcount(out)
+    return held
+
+
+_ONE_HOLDER = _one_holder()
+
+
+def _new_host_copy(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if _spare_bytes[0] > _MOST_SPARE:
+        _spares.clear()
+        _spare_bytes[0] = 0
+    room = np.empty(x.nbytes + _IN_PLACE, np.uint8)
+    start = -room.ctypes.data % _IN_PLACE
+    out: np.ndarray[Any, Any] = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    _spares.setdefault((x.dtype, x.shape), deque()).append(out)
+    _spare_bytes[0] += room.nbytes
+    return out
 
 
 def rewrap(buf: Buffer, aval: AvalLike) -> Buffer:
