@@ -145,8 +145,8 @@ class Case:
     growth is measured against, the sizes themselves if empty. A peer whose runs take longer than `cap` seconds gets no
     larger sizes; the rounds at one size may take `seconds` in all, and a case that is not `timed` has none. Tracing and
     lowering are timed in rounds where a case is `staged`; with `compiles`, so is compiling. The rounds are run in so
-    many `processes` of each side, one after the other, and each counts once: where a process happens to put its code and
-    data changes the time of a call by some per cent.
+    many `processes` of each side, one after the other, and each counts once: where a process happens to put its code
+    and data changes the time of a call by some per cent.
     """
 
     name: str

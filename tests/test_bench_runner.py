@@ -303,23 +303,6 @@ def test_rounds_are_run_in_several_processes_each_of_which_is_warmed() -> None:
     assert a.run.count == 3  # each process counts once
 
 
-def test_a_process_counts_by_the_median_of_its_rounds() -> None:
-    speed = iter([9.0, 1.0, 2.0, 3.0, 9.0, 4.0, 4.0, 7.0])
-
-    class Uneven(Pretend):
-        def ask(self, side: str, method: str, /, *arguments: Any, timeout: float = 0.0) -> object:
-            if method == "sample":
-                self.seconds["a"] = next(speed)
-            return super().ask(side, method, *arguments, timeout=timeout)
-
-    alone = replace(pretend_case(), processes=2)
-    runner = Runner(Uneven({"a": 1.0}, {"a": 1.0}), FAST)
-    (a,) = runner.case(alone)
-    assert runner.samples["a"] == [2.0, 4.0]
-    assert a.run is not None
-    assert a.run.least == 1.0
-
-
 def test_where_a_case_is_not_timed_there_are_no_rounds() -> None:
     pool = Pretend({"a": 1e-3, "b": 2e-3}, {"a": 1.0, "b": 2.0})
     a, b = Runner(pool, FAST).case(replace(pretend_case("b"), timed=False, staged=False))

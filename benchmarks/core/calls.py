@@ -55,7 +55,7 @@ def action(kind: str, size: int, jit: Callable[..., Any], on_device: Callable[..
 def arguments(
     kind: str, size: int, on_device: Callable[..., Any], start: int
 ) -> tuple[Callable[..., Mapping[str, Any]], tuple[Any, ...]]:
-    """The function and its arguments; `size` counts leaves of trees, and bytes of NumPy arrays, which lie at `start`."""
+    """The function and its arguments; `size` counts leaves of trees, or bytes of NumPy arrays, which are `placed`."""
     match kind:
         case "array":
             return double, (on_device(array(10)),)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -133,6 +135,23 @@ def test_memory_that_is_written_after_the_call_changes_no_result(count: int, dty
     for k, (a, b) in enumerate(outs):
         np.testing.assert_array_equal(np.asarray(a), np.full(count, k + 1, dtype))
         np.testing.assert_array_equal(np.asarray(b), np.full(count, k * 2, dtype))
+
+
+@pytest.mark.parametrize("count", [3, 1_024, 16_000])
+def test_calls_in_flight_in_several_threads_read_their_own_memory(count: int) -> None:
+    f = jit(lambda x, y: x * 2 + y)
+
+    def work(first: int) -> list[tuple[int, Value]]:
+        x, outs = np.empty(count, np.float32), []
+        for k in range(first, first + 60):
+            x[:] = k
+            outs.append((k, f(x, x)))
+            x[:] = -1
+        return outs
+
+    with ThreadPoolExecutor(4) as pool:
+        for k, out in itertools.chain(*pool.map(work, range(0, 800, 100))):
+            np.testing.assert_array_equal(np.asarray(out), np.full(count, 3 * k, np.float32))
 
 
 def test_a_function_is_traced_once_for_each_type_whoever_gives_it() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import ml_dtypes
@@ -268,3 +269,30 @@ def test_bfloat16_crosses_by_dlpack() -> None:
     again = client.from_dlpack(Exporter(), Aval)
     assert again.aval.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(client.to_numpy(again), array)
+
+
+def test_memory_of_host_copies_is_used_again_once_nobody_holds_it() -> None:
+    x = np.arange(7, dtype=np.int16)[::-1]
+    held = [client.host_copy(x) for _ in range(3)]
+    places = [out.ctypes.data for out in held]
+    assert len({*places}) == 3
+    assert all(place % 64 == 0 for place in places)
+    for out in held:
+        np.testing.assert_array_equal(out, x, strict=True)
+    view = held[1][2:]
+    del held[:], out
+    again = [client.host_copy(x) for _ in range(4)]
+    found = [out.ctypes.data for out in again]
+    assert {places[0], places[2]} < {*found}
+    assert places[1] not in found  # a view holds it
+    np.testing.assert_array_equal(view, x[2:])
+
+
+def test_memory_of_host_copies_is_bounded() -> None:
+    tracemalloc.start()
+    try:
+        for size in range(3_000):
+            client.host_copy(np.zeros(12_000 + size, np.uint8))
+        assert tracemalloc.get_traced_memory()[0] < 20 << 20  # all together are 40 MB
+    finally:
+        tracemalloc.stop()

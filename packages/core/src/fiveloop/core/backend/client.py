@@ -235,12 +235,12 @@ def _new_host_copy(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if _spare_bytes[0] > _MOST_SPARE:
         _spares.clear()
         _spare_bytes[0] = 0
-    room = np.empty(x.nbytes + _IN_PLACE, np.uint8)
-    start = -room.ctypes.data % _IN_PLACE
-    out: np.ndarray[Any, Any] = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    room = bytearray(x.nbytes + _IN_PLACE)  # not an array, so that views of `out` hold `out`
+    start = -np.frombuffer(room, np.uint8).ctypes.data % _IN_PLACE
+    out = np.ndarray(x.shape, x.dtype, room, start)
     out[...] = x
     _spares.setdefault((x.dtype, x.shape), deque()).append(out)
-    _spare_bytes[0] += room.nbytes
+    _spare_bytes[0] += len(room)
     return out
 
 
