@@ -333,6 +333,11 @@ class CarriedRefs:
 
         return run
 
+    def carrying(self, fun: Callable[..., Any], at: int) -> Callable[..., Any]:
+        """The same of a step that gives back what is carried."""
+        given = self.step(fun, at)
+        return wraps(fun)(lambda *args: self.kept(given(*args), fun))
+
 
 def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
     """The Refs among what a loop carries, if there are any: each once, or parts that lie apart."""

@@ -143,6 +143,18 @@ class Scan:
     count: Value | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many steps a loop takes at most, if there is a bound; how many states reverse mode saves, if that is said.
+
+    It is `counted` if the number of its steps is known when it begins.
+    """
+
+    steps: int | None = None
+    slots: Slots | None = None
+    counted: bool = False
+
+
 def as_progress(what: str, given: Any) -> Progress | None:
     """How to show the progress of a loop, None if that is not asked for."""
     if given is None:

@@ -11,7 +11,7 @@ from fiveloop.core import Value, arrays, prims, trace
 from fiveloop.loops.analysis.slots import slot_indexer
 from fiveloop.loops.schedules import binomial
 from fiveloop.loops.schedules.integers import Bool, Integer
-from fiveloop.loops.while_loop.api import UNTOLD, traced_while
+from fiveloop.loops.while_loop.api import UNTOLD, While, traced_while
 from fiveloop.state import api, primitives
 
 S = TypeVar("S")
@@ -155,7 +155,8 @@ def for_each(start: Value, stop: Value, step: Callable[[Value], object]) -> None
 
 def loop(cond: Callable[[S], Bool], body: Callable[[S], S], init: S, /) -> S:
     """A loop of the machine's own, of which nothing is told."""
-    return traced_while(cond, body, init, None, UNTOLD)
+    found: S = traced_while(While(cond, body, init, written=UNTOLD))
+    return found
 
 
 FAST, SLOW = "device", "pinned_host"

@@ -11,9 +11,8 @@ from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common, names, options
 from fiveloop.loops.analysis.integers import keep_in_range
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, until_set
 from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
-from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import Ref
 
 
@@ -95,17 +94,16 @@ class Loop:
 def loop_of(
     nsteps: int,
     traced: TracedBody,
-    reverse: bool,
-    unroll: int,
+    how: options.How,
     states: Sequence[str] = (),
-    stopped: Callable[[Jaxpr], Jaxpr] | None = None,
-    slots: Slots | None = None,
+    *,
+    flag: int | None = None,
     counted: bool = False,
 ) -> Loop:
     """The loop of a traced body; `states` are the names of its states, as far as they have some.
 
-    Its derivative saves as many states as there are `slots`, if that is not None. `stopped` makes of the planned body
-    one that does nothing once the loop has ended. If it is `counted`, it takes the first steps, as many as it is told.
+    With a `flag` the planned body does nothing once the Ref at that position, counted from the end, is set. If it is
+    `counted`, it takes the first steps, as many as it is told.
 
     traced.jaxpr : [i, *consts, *refs, *states as Refs]                    -> []
     body         : [i, *count, *consts, *refs, *promoted, *states as Refs] -> []
@@ -118,21 +116,22 @@ def loop_of(
     for name, run in BODY_PASSES.items():
         if name not in chosen.off:
             traced = run(traced, nsteps, chosen.tell)
-    body = stopped(traced.jaxpr) if stopped else traced.jaxpr
+    body = traced.jaxpr
+    if flag is not None:
+        body = until_set(body, len(body.invars) + flag)
     record = Record(traced.called, tells=True).with_decisions(traced.told) if chosen.tell else EMPTY
-    num_consts, turn = len(traced.consts) + counted, min(unroll, nsteps)
+    num_consts, turn = len(traced.consts) + counted, min(how.unroll, nsteps)
     if counted:
         body = common.with_inputs(body, [INDEX], 1)
         names.name_inputs(body.invars[1:], ["steps"])
-    which = "lowest" if counted else ""
     params = ForParams(
         nsteps,
         body,
         num_consts,
-        reverse,
+        how.reverse,
         turn,
-        counted=which,
-        slots=slots,
+        counted="lowest" if counted else "",
+        slots=how.checkpoints,
         off=chosen.off,
         record=record,
     )

@@ -254,11 +254,14 @@ def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value
     return prims.bdim_at(value, dim, size, target)
 
 
-def in_front(size: int, values: ad.Values, dims: Sequence[BatchDim]) -> list[Value]:
-    """The values with their batch axis, if they have one, in front; a Ref keeps it where it is."""
+def in_front(
+    size: int, values: ad.Values, dims: Sequence[BatchDim], batched: Sequence[bool] | None = None
+) -> list[Value]:
+    """The values with their batch axis in front, if they have one or are to be `batched`; a Ref keeps it where it is."""
+    wanted = [d is not None for d in dims] if batched is None else batched
     return [
-        x if d is None or x.aval.accumulates else move_batch(x, size, d)
-        for x, d in zip(values, dims, strict=True)
+        move_batch(x, size, d) if b and not x.aval.accumulates else x
+        for x, d, b in zip(values, dims, wanted, strict=True)
     ]
 
 

@@ -27,6 +27,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.loops.options import How
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.primitives.while_loop import while_p
 from fiveloop.loops.record import MACHINERY, Called
@@ -213,7 +214,7 @@ def _placed_row(index: Value, shape: tuple[int, int], num_branches: int) -> list
 def _machinery(steps: int, body: Any, states: ad.Values) -> list[Value]:
     """A loop that is a part of how lanes run."""
     traced = trace_body(body, [AbstractRef(x.aval) for x in states], body)
-    loop = loop_of(steps, traced, False, 1)
+    loop = loop_of(steps, traced, How(unroll=1))
     return replace(loop, params=replace(loop.params, record=MACHINERY)).run(states)
 
 
@@ -301,7 +302,7 @@ def _loop(
 ) -> list[Value]:
     avals = [AbstractRef(x.aval) for x in states]
     traced = replace(trace_body(body, avals, body), fun=story.holds, called=story.called)
-    loop = loop_of(steps, traced, False, 1, story.names(len(states)))
+    loop = loop_of(steps, traced, How(unroll=1), story.names(len(states)))
     return replace(loop, params=replace(loop.params, lanes=lanes)).run(states)
 
 

@@ -10,17 +10,18 @@ import numpy as np
 
 from fiveloop.core import Tracer, Value, ad, ir, prims, pytree
 from fiveloop.core.api.flatten import call_user, check_callable, flatten_values
+from fiveloop.core.dataclass import replace
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.loops import common
 from fiveloop.loops.carry import counters
-from fiveloop.loops.options import How, Unroll, as_progress, check_checkpoints, check_unroll
+from fiveloop.loops.options import How, Limits, Unroll, as_progress, check_checkpoints, check_unroll
 from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps, loop_of, trace_body
-from fiveloop.loops.while_loop.api import Limits, Written, while_of
+from fiveloop.loops.while_loop.api import While, Written, while_of
 from fiveloop.state import AbstractRef, Ref, api
 
 ADVICE = "give a number of steps that is a Python number"
@@ -47,7 +48,7 @@ def counted_loop(nsteps: Value, body: Callable[[Any, Any], None], init_state: An
     state = pytree.tree_unflatten(tree, refs)
     written = Written("for_loop", lambda tree: ["counter"], ADVICE, lambda: (state, nsteps, steps))
     start, limits = np.zeros((), steps.dtype), Limits(slots=how.checkpoints, counted=True)
-    while_of(lambda k: k < steps, step, start, None, written, limits)
+    while_of(While(lambda k: k < steps, step, start, written=written, limits=limits))
     return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])
 
 
@@ -139,7 +140,7 @@ def _for_loop(
     unroll: Unroll,
 ) -> T:
     """As `for_loop`, of states without Refs."""
-    reverse, bar = how.reverse, how.progress
+    bar = how.progress
     if isinstance(nsteps, Tracer):
         check_unroll("for_loop", unroll, 1)
         return counted_loop(nsteps, body, init_state, how)  # type: ignore[no-any-return]
@@ -160,7 +161,7 @@ def _for_loop(
     def trace() -> Loop:
         names = [f"state{path}" for path in pytree.leaf_paths(tree)]
         traced = trace_body(flat_body, avals, body)
-        return loop_of(steps, traced, reverse, turn, names, slots=how.checkpoints)
+        return loop_of(steps, traced, replace(how, unroll=turn), names)
 
     loop = traced_once(("for_loop", tree, avals, steps, how, turn), [body], trace)
     return pytree.tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]

@@ -39,12 +39,7 @@ def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) 
     body, _ = transforms.batch_jaxpr(
         p.body, size, (False, *batched), own=(False, *states), axes=axes
     )
-    moved = [
-        transforms.move_batch(x, size, None) if b and s and d is None else x
-        for x, d, b, s in zip(
-            transforms.in_front(size, operands, dims), dims, batched, states, strict=True
-        )
-    ]
+    moved = transforms.in_front(size, operands, dims, batched)
     outs = _bind_batched(p, body, moved, _flag_of_each_lane(p, batched, states))
     return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import ad, ir, trace, transforms
+from fiveloop.core import ad, ir, trace, transforms, util
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
@@ -34,12 +34,9 @@ def for_jvp(primals: ad.Values, tangents: ad.Tangents, p: ForParams) -> ad.Duals
     params = replace(p, body=body, num_consts=num_consts, record=p.record.pushed())
     results = trace.bind(for_p, *operands, params=params)
     num_outs = sum(states)
-    outs, rest = results[:num_outs], iter(results[num_outs:])
-    out_nonzero = [nz for nz, state in zip(nonzero, states, strict=True) if state]
-    return outs, [
-        next(rest) if nz else transforms.zero_like(x)
-        for nz, x in zip(out_nonzero, outs, strict=True)
-    ]
+    outs, rest = results[:num_outs], results[num_outs:]
+    out_nonzero = util.select_by(states, nonzero)
+    return outs, transforms.with_zeros(out_nonzero, rest, [x.aval for x in outs])
 
 
 def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[bool]) -> list[bool]:

@@ -22,7 +22,6 @@ def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayPa
         longest = prims.reduce_max(operands[0]) if size else transforms.zeros_of(COUNT)
         own = tuple(d is not None for d in dims[1 : 1 + p.num_consts])
         return replay_batch(size, [longest, *operands], [None, *dims], _masked(p, own))
-    n, *values = transforms.in_front(size, operands[:num], dims[:num])
     batched = _batched(size, p, [d is not None for d in dims[1:num]])
     own = (*[False] * (1 + p.num_consts), *[True] * (p.num_forward + p.num_backward))
 
@@ -30,13 +29,10 @@ def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayPa
         num = len(body.invars)
         return transforms.batch_jaxpr(body, size, (False, *batched[: num - 1]), own=own[:num])[0]
 
-    moved = [
-        transforms.move_batch(x, size, None) if b and d is None else x
-        for x, d, b in zip(values, dims[1:num], batched, strict=True)
-    ]
+    moved = transforms.in_front(size, operands[:num], dims[:num], (False, *batched))
     params = replace(p, forward=over_lanes(p.forward), backward=over_lanes(p.backward))
     cache = _cache(size, p, operands[num:], dims[num:], batched)
-    outs = trace.bind(replay_p, n, *moved, *cache, params=params)
+    outs = trace.bind(replay_p, *moved, *cache, params=params)
     return outs, [0 if b else None for b in batched[p.num_consts :]]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, overload
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
+from fiveloop.core import TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.boundary import boundary
@@ -16,7 +16,7 @@ from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import common, record
 from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
 from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
-from fiveloop.loops.primitives.for_loop import INDEX, until_set
+from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.scan import as_python, lengths
 from fiveloop.loops.schedules.binomial import Slots
@@ -202,7 +202,7 @@ def traced_scan(asked: Scan) -> tuple[Any, ...]:
         [f] if how.until is None else [f, how.until],
         lambda: _plan(step, given, x_avals, steps, count is not None),
     )
-    carry = [_as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
+    carry = [common.as_type(x, a) for x, a in zip(carry, plan.carry, strict=True)]
     stacks = [transforms.zeros_of(a) for a in plan.ys]
     stop = (
         []
@@ -238,18 +238,9 @@ def _plan(step: _Step, given: ir.Avals, x_avals: ir.Avals, steps: int, counted: 
     if not steps:
         return _Plan(carry, ys, ys_tree, None)
     body = _as_for_body(step, staged, carry, x_avals, ys, step.has_end)
-    how, stop = step.how, _until_stopped if step.has_end else None
-    names = _state_names(step)
-    loop = loop_of(steps, body, how.reverse, how.unroll, names, stop, how.checkpoints, counted)
+    flag = -2 if step.has_end else None
+    loop = loop_of(steps, body, step.how, _state_names(step), flag=flag, counted=counted)
     return _Plan(carry, ys, ys_tree, loop)
-
-
-def _until_stopped(body: Jaxpr) -> Jaxpr:
-    """The body as a branch that is taken as long as its flag, the last Ref but one, is not set.
-
-    body, stopped : [i, *consts, *refs, *states, flag, count] -> []
-    """
-    return until_set(body, len(body.invars) - 2)
 
 
 def _state_names(step: _Step) -> list[str]:
@@ -383,10 +374,6 @@ def _joined(given: ir.Aval, out: ir.Aval) -> ir.Aval:
         (arrays.Typed(given.dtype, True), arrays.Typed(out.dtype, out.weak_type))
     )
     return ir.ShapedArray(given.shape, dtype, weak)
-
-
-def _as_type(x: Value, aval: ir.Aval) -> Value:
-    return x if x.aval.strong() is aval.strong() else prims.convert(x, aval.dtype)
 
 
 def _steps(xs: Any, slices: ad.Values, length: Any) -> int:

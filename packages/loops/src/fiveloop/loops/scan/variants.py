@@ -12,12 +12,20 @@ from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.loops import common
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
+from fiveloop.loops.options import (
+    How,
+    Limits,
+    Scan,
+    Unroll,
+    as_progress,
+    check_checkpoints,
+    check_unroll,
+)
 from fiveloop.loops.progress.api import Progress, Shown, mark
 from fiveloop.loops.scan import api, lengths
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import check_steps
-from fiveloop.loops.while_loop.api import Limits, Written, while_of
+from fiveloop.loops.while_loop.api import While, Written, while_of
 from fiveloop.state import Ref
 
 T = TypeVar("T")
@@ -135,7 +143,7 @@ def _while_bounds(
         return flatten.call_user(*_BODY, body_fun, i, val)  # type: ignore[no-any-return]  # checked by the step
 
     refs = common.carried_refs("fori_loop: the carry", init_val)
-    run, first = (body, init_val) if refs is None else (_on_refs(refs, body), refs.values)
+    run, first = (body, init_val) if refs is None else (refs.carrying(body, 1), refs.values)
     flatten.flatten_values(first, "fori_loop: init_val")
     # For the bar alone, which counts in int32.
     steps = prims.convert(high - low, np.int32)
@@ -153,23 +161,11 @@ def _while_bounds(
         return i + 1, out
 
     written = Written("fori_loop", _counted_names, ADVICE)
-    out: tuple[Any, T] = while_of(
-        more, step, (low, first), None, written, Limits(slots=saved, counted=True)
-    )
+    limits = Limits(slots=saved, counted=True)
+    out: tuple[Any, T] = while_of(While(more, step, (low, first), None, written, limits))
     # As the loop whose bounds are known gives them.
     final: T = pytree.tree_map(common.strong, out[1])
     return final if refs is None else refs.whole(final)
-
-
-def _on_refs(refs: common.CarriedRefs, body: Callable[[Value, Any], Any]) -> Callable[..., Any]:
-    """A step on the values of a carry that holds Refs."""
-    given = refs.step(body, 1)
-
-    @wraps(body)
-    def step(i: Value, val: Any) -> Any:
-        return refs.kept(given(i, val), body)
-
-    return step
 
 
 ADVICE = "give bounds that are Python numbers"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, TypeVar
 
 from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import common, names, options
 from fiveloop.loops.carry import changed_structure, to_keep_types
-from fiveloop.loops.options import as_progress, check_checkpoints
+from fiveloop.loops.options import Limits, as_progress, check_checkpoints
 from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, mark
 from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
@@ -23,21 +22,6 @@ from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
 
 STEP = "plan"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many steps a loop takes at most, if there is a bound; how many states reverse mode saves, if that is said.
-
-    It is `counted` if the number of its steps is known when it begins.
-    """
-
-    steps: int | None = None
-    slots: Slots | None = None
-    counted: bool = False
-
-
-NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +63,23 @@ UNTOLD = Written("", lambda tree: (), "")
 T = TypeVar("T")
 
 
-def _while_as_python(
-    cond_fun: Callable[[Any], Any],
-    body_fun: Callable[[Any], Any],
-    init_val: Any,
-    bar: Progress | None,
-    written: Written = AS_WHILE,
-    limits: Limits = NO_LIMITS,
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class While:
+    """What a `while` runs, of a value without Refs; `written` is how the user has written it."""
+
+    cond: Callable[[Any], Any]
+    body: Callable[[Any], Any]
+    init: Any
+    bar: Progress | None = None
+    written: Written = AS_WHILE
+    limits: Limits = Limits()
+
+
+def _while_as_python(asked: While) -> Any:
     """As `while_loop`; where lanes may differ, it is traced."""
-    if trace.branches_as_python():
-        return while_as_python(cond_fun, body_fun, init_val, bar, limits.steps)
-    return traced_while(cond_fun, body_fun, init_val, bar, written, limits)
+    if not trace.branches_as_python():
+        return traced_while(asked)
+    return while_as_python(asked.cond, asked.body, asked.init, asked.bar, asked.limits.steps)
 
 
 @trace.boundary
@@ -135,138 +124,85 @@ def while_loop(
     limits = Limits(most, check_checkpoints("while_loop", checkpoints, most))
     refs = common.carried_refs("while_loop: val", init_val)
     if refs is None:
-        return while_of(cond_fun, body_fun, init_val, bar, limits=limits)
-    given = refs.step(body_fun, 0)
-
-    @wraps(body_fun)
-    def step(val: Any) -> Any:
-        return refs.kept(given(val), body_fun)
-
-    final = while_of(refs.step(cond_fun, 0), step, refs.values, bar, limits=limits)
-    return refs.whole(final)  # type: ignore[no-any-return]
+        return while_of(While(cond_fun, body_fun, init_val, bar, limits=limits))  # type: ignore[no-any-return]
+    cond, step = refs.step(cond_fun, 0), refs.carrying(body_fun, 0)
+    return refs.whole(while_of(While(cond, step, refs.values, bar, limits=limits)))  # type: ignore[no-any-return]
 
 
 @trace.python_form(_while_as_python)
-def while_of(
-    cond_fun: Callable[[T], Any],
-    body_fun: Callable[[T], T],
-    init_val: T,
-    bar: Progress | None,
-    written: Written = AS_WHILE,
-    limits: Limits = NO_LIMITS,
-) -> T:
-    """As `while_loop`, of a value without Refs; `written` is how the user has written it."""
-    return traced_while(cond_fun, body_fun, init_val, bar, written, limits)
+def while_of(asked: While) -> Any:
+    """As `while_loop`, of a value without Refs."""
+    return traced_while(asked)
 
 
-def traced_while(
-    cond_fun: Callable[[T], Any],
-    body_fun: Callable[[T], T],
-    init_val: T,
-    bar: Progress | None,
-    written: Written = AS_WHILE,
-    limits: Limits = NO_LIMITS,
-) -> T:
+def traced_while(asked: While) -> Any:
     """The same as one loop, traced."""
-    init, tree = flatten.flatten_values(init_val, "while_loop: init_val")
+    limits, written = asked.limits, asked.written
+    init, tree = flatten.flatten_values(asked.init, "while_loop: init_val")
     given = tuple([x.aval for x in init])
     plan = trace.traced_once(
-        (written.call, tree, given, bar, limits),
-        [cond_fun, body_fun],
-        lambda: _plan(cond_fun, _Body(body_fun, tree, bar), given, limits, written),
+        (written.call, tree, given, asked.bar, limits),
+        [asked.cond, asked.body],
+        lambda: _plan(asked, _Body(asked.body, tree, asked.bar), given),
     )
     carry = [common.as_type(x, a) for x, a in zip(init, plan.avals, strict=True)]
     if limits.steps is not None:
-        outs = bounded.run_bounded(
-            plan.loop, plan.cond, plan.closures, carry, limits.steps, plan.counter
-        )
+        outs = bounded.run_bounded(plan.loop, plan.closures, carry, limits.steps, plan.counter)
     else:
-        acts = any(not effect.droppable for effect in plan.cond.effects)
-        bind_loop = _bind_with_pred if acts else _bind
-        record = written.record([body_fun, cond_fun], tree, plan.closures, plan.body)
-        outs = bind_loop(plan.cond, plan.body, plan.closures, carry, limits, record)
+        cond, body = plan.closures.jaxprs
+        bind_loop = _bind if all(e.droppable for e in cond.effects) else _bind_with_pred
+        record = written.record([asked.body, asked.cond], tree, plan.closures, body)
+        outs = bind_loop(plan.closures, carry, limits, record)
     first = len(plan.closures.consts)
-    handed = enumerate(common.handed_through(plan.body), first)
+    handed = enumerate(common.handed_through(plan.closures.jaxprs[1]), first)
     outs = [
         flatten.as_result(x) if k == n else y
         for x, y, (n, k) in zip(carry, outs, handed, strict=True)
     ]
-    return pytree.tree_unflatten(tree, outs)  # type: ignore[no-any-return]
+    return pytree.tree_unflatten(tree, outs)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A traced loop: `cond` and `body` : [*consts, *carry, *refs], and the types of the carry.
+    """A traced loop: the condition and the body : [*consts, *carry, *refs], and the types of the carry.
 
     `loop` is what takes its place if it has a bound, and is not bounded by zero; the `counter` tells how many steps
     that takes, if it is known before.
     """
 
-    cond: Jaxpr
-    body: Jaxpr
     closures: common.Closures
     avals: ir.Avals
     loop: Loop | None
     counter: bounded.Counter | None
 
 
-def _plan(
-    cond_fun: Callable[[Any], Any],
-    body_fun: _Body,
-    given: ir.Avals,
-    limits: Limits,
-    written: Written,
-) -> _Plan:
-    body, avals = body_fun.trace(given)
-    closures = common.share_captured(
-        [
-            common.staged_condition(
-                "while_loop: cond_fun", "(val)", cond_fun, body_fun.tree, avals
-            ),
-            body,
-        ]
+def _plan(asked: While, body_fun: _Body, given: ir.Avals) -> _Plan:
+    staged, avals = body_fun.trace(given)
+    test = common.staged_condition(
+        "while_loop: cond_fun", "(val)", asked.cond, body_fun.tree, avals
     )
-    cond_jaxpr, body_jaxpr = closures.jaxprs
-    body_jaxpr = common.with_results(body_jaxpr, avals)
-    loop = counter = None
+    closures = common.share_captured([test, staged])
+    cond, traced = closures.jaxprs
+    closures.jaxprs[1] = body = common.with_results(traced, avals)
+    limits, loop, counter = asked.limits, None, None
     if limits.steps:
-        names = written.carry(body_fun.tree)
-        counter = bounded.counter_of(cond_jaxpr, body_jaxpr, len(closures.consts))
-        loop = bounded.bounded_loop(
-            cond_jaxpr,
-            body_jaxpr,
-            closures,
-            limits.steps,
-            limits.slots,
-            body_fun.fun,
-            names,
-            counter,
-        )
-    return _Plan(cond_jaxpr, body_jaxpr, closures, avals, loop, counter)
+        counter = bounded.counter_of(cond, body, len(closures.consts))
+        names = asked.written.carry(body_fun.tree)
+        loop = bounded.bounded_loop(closures, limits, asked.body, names, counter)
+    return _Plan(closures, avals, loop, counter)
 
 
 def _bind(
-    cond: Jaxpr,
-    body: Jaxpr,
-    closures: common.Closures,
-    carry: ad.Values,
-    limits: Limits,
-    record: Record,
+    closures: common.Closures, carry: ad.Values, limits: Limits, record: Record
 ) -> list[Value]:
-    promote = options.current_planning().promote
-    params = WhileParams(
-        cond, body, len(closures.consts), promote, limits.slots, limits.counted, record=record
-    )
+    cond, body = closures.jaxprs
+    how = (options.current_planning().promote, limits.slots, limits.counted)
+    params = WhileParams(cond, body, len(closures.consts), *how, record=record)
     return trace.bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
 
 
 def _bind_with_pred(
-    cond: Jaxpr,
-    body: Jaxpr,
-    closures: common.Closures,
-    carry: ad.Values,
-    limits: Limits,
-    record: Record,
+    closures: common.Closures, carry: ad.Values, limits: Limits, record: Record
 ) -> list[Value]:
     """The same for a condition that calls Python: it is called before the loop and after each step.
 
@@ -274,6 +210,7 @@ def _bind_with_pred(
     body    : [*consts, *carry, *refs]       -> [*carry]
     rotated : [*consts, pred, *carry, *refs] -> [pred, *carry]
     """
+    cond, body = closures.jaxprs
     first, last = len(closures.consts), len(closures.consts) + len(carry)
     (pred,) = trace.bind(
         closed_call_p, *closures.consts, *carry, *closures.refs, params=ClosedCallParams(cond)
@@ -288,7 +225,8 @@ def _bind_with_pred(
     hints = [*body.hints[:first], "going on", *body.hints[first:]]
     rotated = trace.stage_closed(step, avals, body.name, hints)
     holds = trace.stage_closed(lambda *args: [args[first]], avals, cond.name)
-    return _bind(holds, rotated, closures, [pred, *carry], limits, record)[1:]
+    closures = replace(closures, jaxprs=[holds, rotated])
+    return _bind(closures, [pred, *carry], limits, record)[1:]
 
 
 class _Body:

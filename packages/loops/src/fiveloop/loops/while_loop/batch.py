@@ -21,7 +21,7 @@ def while_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhilePara
     carry = parts(p, batched)[1]
     # body : [*consts, *carry, *refs], batched in axis 0 -> [*carry]
     body, _ = transforms.batch_jaxpr(p.body, size, batched, carry, axes=axes)
-    moved = _moved(size, operands, dims, batched)
+    moved = transforms.in_front(size, operands, dims, batched)
     outs = trace.bind(while_p, *moved, params=replace(p, cond=cond, body=body))
     return outs, [*[0 if b else None for b in carry], *_cache_dims(p, batched, axes)]
 
@@ -76,7 +76,7 @@ def _until_all_are_done(
         p.cond.name,
     )
     pred = _first_pred(size, operands, dims, p)
-    moved = _moved(size, operands, dims, batched[1:])
+    moved = transforms.in_front(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
     kept = (False, *p.kept) if any(p.kept) else ()
     outs = trace.bind(while_p, *args, params=replace(p, cond=cond, body=body, kept=kept))
@@ -119,11 +119,3 @@ def _first_pred(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhilePara
     return transforms.move_batch(pred, size, dim)
 
 
-def _moved(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, batched: Sequence[bool]
-) -> list[Value]:
-    """The operands with the batch in front, also those that only a step makes different."""
-    return [
-        transforms.move_batch(x, size, None) if b and d is None else x
-        for x, d, b in zip(transforms.in_front(size, operands, dims), dims, batched, strict=True)
-    ]

@@ -14,9 +14,8 @@ from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops import common, options
-from fiveloop.loops.primitives.for_loop import INDEX, until_set
+from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.record import Called
-from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, loop_of
 from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.primitive import CheckParams, check_p
@@ -75,20 +74,19 @@ def _number(atom: ir.Atom) -> int | None:
 
 
 def bounded_loop(
-    cond: Jaxpr,
-    body: Jaxpr,
     closures: common.Closures,
-    steps: int,
-    slots: Slots | None,
+    limits: options.Limits,
     fun: object,
     names: Sequence[str],
     counter: Counter | None,
 ) -> Loop:
-    """The loop of at most so many steps, over the carried values and, without a counter, whether it has ended.
+    """The loop with a bound on its steps, over the carried values and, without a counter, whether it has ended.
 
     cond, body : [*consts, *carry, *refs]                       -> [pred], [*carry]
     step       : [i, *consts, *refs, *carry refs, *ended]       -> []
     """
+    cond, body = closures.jaxprs
+    assert limits.steps is not None, "unreachable: it has a bound"
     num_consts, num_refs = len(closures.consts), len(closures.refs)
     avals = body.in_avals
     changed = [k != n for n, k in enumerate(common.handed_through(body), num_consts)]
@@ -110,20 +108,14 @@ def bounded_loop(
     binders = [INDEX, *avals[:num_consts], *avals[len(avals) - num_refs :], *states]
     step = trace.stage_closed(run, binders, body.name)
     traced = TracedBody(step, [*closures.consts], [*closures.refs], fun, Called("while_loop"))
-    auto = options.AUTO
+    how = options.How(checkpoints=limits.slots)
     if counter is not None:
-        return loop_of(steps, traced, False, auto, names, slots=slots, counted=True)
-    return loop_of(steps, traced, False, auto, [*names, "ended"], _until_ended, slots)
-
-
-def _until_ended(body: Jaxpr) -> Jaxpr:
-    """The body as a branch that is taken as long as its last Ref is not set."""
-    return until_set(body, len(body.invars) - 1)
+        return loop_of(limits.steps, traced, how, names, counted=True)
+    return loop_of(limits.steps, traced, how, [*names, "ended"], flag=-1)
 
 
 def run_bounded(
     loop: Loop | None,
-    cond: Jaxpr,
     closures: common.Closures,
     carry: ad.Values,
     steps: int,
@@ -136,7 +128,7 @@ def run_bounded(
         outs, ended = loop.run(carry, count), left <= steps
     else:
         operands = [*closures.consts, *carry, *closures.refs]
-        (holds,) = trace.bind(closed_call_p, *operands, params=ClosedCallParams(cond))
+        (holds,) = trace.bind(closed_call_p, *operands, params=ClosedCallParams(closures.jaxprs[0]))
         outs = [*carry, prims.bitwise_not(holds)]
         *outs, ended = outs if loop is None else loop.run(outs)
     tell_of_bound(ended, steps)
