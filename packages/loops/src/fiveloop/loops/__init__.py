@@ -30,7 +30,7 @@ from .explain.report import Explanation as Explanation
 from .explain.report import LoopReport as LoopReport
 from .accumulate import accumulate_grads as accumulate_grads
 from .progress.api import Progress as Progress
-from .progress.primitive import ProgressEffect as ProgressEffect
+from .progress.rules import ProgressEffect as ProgressEffect
 from .associative import associative_scan as associative_scan
 from .while_loop.api import while_loop as while_loop
 from .primitives.while_loop import WhileParams as WhileParams

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from operator import index
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -105,6 +105,7 @@ def accumulate_grads(
     batched = _numbers("batch_argnums", batch_argnums)
     _check_apart(wanted, batched, argnums, batch_argnums)
     both = value_and_grad(fun, argnums, has_aux=has_aux)
+    auxiliary = f"accumulate_grads: the auxiliary result of {function_name(fun)}, at result"
 
     @wraps(fun)
     @trace.boundary
@@ -122,7 +123,7 @@ def accumulate_grads(
                 full[k] = x
             value, grads = both(*full, **kwargs)
             if has_aux:
-                _check_aux(fun, value[1])
+                check_values(auxiliary, value[1], flatten_values(value[1], auxiliary)[0])
             return pytree.tree_map(
                 lambda total, g: total + prims.convert(g, total.dtype), sums, grads
             ), value
@@ -142,7 +143,7 @@ def _values(values: Any, reduction: Reduction, aux_reduction: Reduction | None) 
     if aux_reduction is None:
         return _reduced(reduction, values)
     value, aux = values
-    return _reduced(reduction, value), pytree.tree_map(_reducer(aux_reduction), aux)
+    return _reduced(reduction, value), pytree.tree_map(partial(_reduced, aux_reduction), aux)
 
 
 def _scaled(sums: Any, scale: int, like: Any) -> Any:
@@ -150,12 +151,6 @@ def _scaled(sums: Any, scale: int, like: Any) -> Any:
     return pytree.tree_map(
         lambda x, g: prims.convert(g / scale, x.dtype), pytree.tree_map(_as_array, like), sums
     )
-
-
-def _check_aux(fun: Callable[..., Any], aux: Any) -> None:
-    """The auxiliary result is arrays."""
-    where = f"accumulate_grads: the auxiliary result of {function_name(fun)}, at result"
-    check_values(where, aux, flatten_values(aux, where)[0])
 
 
 def _check_apart(wanted: Sequence[int], batched: Sequence[int], argnums: Any, batch: Any) -> None:
@@ -180,10 +175,6 @@ def _empty_sum(x: Any) -> Value:
     return transforms.zeros_of(
         ir.ShapedArray(value.shape, np.dtype(np.float32) if is_half else value.dtype)
     )
-
-
-def _reducer(how: str) -> Callable[[Value], Value]:
-    return lambda x: _reduced(how, x)
 
 
 def _reduced(how: str, x: Value) -> Value:

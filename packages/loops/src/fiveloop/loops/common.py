@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, structure, trace, transforms
+from fiveloop.core import (
+    Value,
+    ad,
+    arrays,
+    errors,
+    ir,
+    prims,
+    pytree,
+    structure,
+    trace,
+    transforms,
+    util,
+)
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
@@ -41,6 +53,28 @@ def share_captured(staged: Sequence[trace.Staged]) -> Closures:
         first, last = ([binders.get(id(x)) or ir.Var(x.aval) for x in xs] for xs in (consts, refs))
         jaxprs.append(s.jaxpr.replace(invars=[*first, *s.jaxpr.invars[num:], *last]))
     return Closures(jaxprs, consts, refs)
+
+
+def reached(
+    body: ir.Jaxpr,
+    given: Sequence[bool],
+    states: Sequence[bool],
+    find: Callable[[ir.Jaxpr, Sequence[ir.Var], Sequence[ir.Var]], Collection[ir.Var]],
+) -> util.Mask:
+    """Which inputs of a body after its counter are reached in some step from those given, of the others only states.
+
+    `find` does so in a body, from the first variables, without the second.
+    """
+    binders = body.invars[1:]
+    found = find(body, util.select_by(given, binders), util.partition(states, binders)[0])
+    return tuple(v in found for v in binders)
+
+
+def with_tangents(body: ir.Jaxpr, nonzero: Sequence[bool], states: Sequence[bool]) -> util.Mask:
+    """Which inputs of a body after its counter may have a tangent in some step."""
+    differentiable = lambda aval: aval.differentiable
+    find = lambda body, seeds, fixed: ir.reachable(body, seeds, differentiable, fixed, created=True)
+    return reached(body, nonzero, states, find)
 
 
 def with_inputs(jaxpr: ir.Jaxpr, avals: ir.Avals, at: int) -> ir.Jaxpr:

@@ -16,7 +16,7 @@ from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops.analysis import accesses
 from fiveloop.loops.analysis.array_life import promote_carried
-from fiveloop.loops.for_loop.slots import numbered_body
+from fiveloop.loops.for_loop.slots import NO_BODY, numbered_body
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.primitives.cond import INDEX, CondParams, cond_p
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, stateful
@@ -42,15 +42,12 @@ def flat_call(eqn: ir.Eqn, kept: ir.Dim) -> ir.Eqn:
         obstacle = flow.obstacle()
         return flow.jaxpr() if obstacle is None else flow.record(False, obstacle)
 
-    key = ("flat", replace(eqn.params, body=_NO_BODY), kept, *[a.aval for a in eqn.invars])
+    key = ("flat", replace(eqn.params, body=NO_BODY), kept, *[a.aval for a in eqn.invars])
     found: Jaxpr | Record = eqn.params.body.remember(key, made)
     if isinstance(found, Jaxpr):
         return _call(found, eqn)
     unchanged = found == eqn.params.record
     return eqn if unchanged else eqn.replace(params=replace(eqn.params, record=found))
-
-
-_NO_BODY = Jaxpr((), (), ())
 
 
 def _call(jaxpr: Jaxpr, eqn: ir.Eqn) -> ir.Eqn:
@@ -66,7 +63,7 @@ def call_on_refs(eqn: ir.Eqn) -> ir.Eqn | None:
         eqns = promote_carried(eqn.replace(invars=binders, outvars=outs))
         return Jaxpr(binders, eqns, outs, eqn.params.body.name)
 
-    key = ("on refs", replace(eqn.params, body=_NO_BODY), *[a.aval for a in eqn.invars])
+    key = ("on refs", replace(eqn.params, body=NO_BODY), *[a.aval for a in eqn.invars])
     jaxpr: Jaxpr = eqn.params.body.remember(key, made)
     return _call(jaxpr, eqn) if len(jaxpr.eqns) > 1 else None
 
@@ -418,7 +415,7 @@ class _Flow:
         p = stateful(p)
         consts, states = util.split_list(operands, [p.num_consts])
         refs = [x if isinstance(x.aval, AbstractRef) else self._new_ref(x) for x in states]
-        loop = p.body.remember(("as while", replace(p, body=_NO_BODY)), lambda: _as_while(p))
+        loop = p.body.remember(("as while", replace(p, body=NO_BODY)), lambda: _as_while(p))
         changed = ir.mutated_positions(p.body.effects)
         self.changed |= ir.used_vars(refs[k - 1 - p.num_consts] for k in changed)
         self._while(loop, [*consts, _ZERO, *refs])
@@ -441,14 +438,11 @@ class _Flow:
         }
         shared = {v for b in [*self.blocks, self.end] for v in b.taken() if v in made}
         for v in shared:
-            zeros = trace.stage_closed(partial(_zeros, made[v].invars[0].aval), [])
+            aval = made[v].invars[0].aval
+            zeros = trace.stage_closed(lambda aval=aval: [transforms.zeros_of(aval)], [])
             self.entry.eqns += [*zeros.eqns, made[v].replace(invars=zeros.outvars, outvars=(v,))]
         for block in [*self.blocks, self.end]:
             block.eqns = [_on_shared(e, shared) for e in block.eqns]
-
-
-def _zeros(aval: ir.Aval) -> list[Value]:
-    return [transforms.zeros_of(aval)]
 
 
 def _on_shared(eqn: ir.Eqn, shared: set[ir.Var]) -> ir.Eqn:

@@ -21,7 +21,7 @@ from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals, sweeping
 from fiveloop.loops.primitives.while_loop import kept_avals, parts, while_p
-from fiveloop.loops.record import Decision
+from fiveloop.loops.record import Decision, shown_aval
 from fiveloop.loops.replay.dce import needed
 from fiveloop.loops.schedules import binomial, simulation
 from fiveloop.loops.store import ZERO, Store, for_each, loop, named
@@ -34,16 +34,12 @@ def loops(p: ReplayParams, wanted: Sequence[bool], steps: int | None = None) -> 
 
     `steps` is what `n` is, if that is known.
     """
-    avals = [COUNT, *[_held(a) for a in p.backward.in_avals[1:]]]
+    avals = [COUNT, *[shown_aval(a) for a in p.backward.in_avals[1:]]]
     cached = [a for a, c in zip(p.parts(avals[1:])[1], p.cached, strict=False) if c]
     avals += cache_avals(cached, p.slots)
     key = ("loops", p.forward, p.num_consts, p.lane_counts, p.slots, p.cached, tuple(wanted), steps)
     machine = _Machine(p, wanted, steps)
     return p.backward.remember(key, lambda: trace.stage_closed(machine.run, avals, p.forward.name))
-
-
-def _held(aval: ir.Aval) -> ir.Aval:
-    return aval.inner if isinstance(aval, AbstractRef) else aval
 
 
 class _Machine:
@@ -281,10 +277,14 @@ _CARRIED = {
 
 def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     """What is told of the states that are saved."""
-    schedule, size = _by_tapes(p), f"states of {_bytes_of_state(p)} bytes are saved"
+    taped, size = leaf.leaf_of(p), f"states of {_bytes_of_state(p)} bytes are saved"
+    schedule = p.schedule if taped is None else replace(p.schedule, tape=taped.steps)
     is_chosen = isinstance(p.slots, binomial.Binomial)
     saved = f"{size} by {p.slots}" if is_chosen else f"{p.num_slots} {size} at a time"
-    ends = f"{_made_for_its_way_back(p)}{_times_in_all(p, schedule, replay)}"
+    once = "each step runs once more for its way back"
+    if after.after_of(p) is not None:
+        once = "the last step runs once more for its way back; the others are reversed with the states after them"
+    ends = f"{once}{_times_in_all(p, schedule, replay)}"
     if schedule.most is not None:
         return f"{saved}, so none is computed again, and {ends}"
     most = [schedule.longest(r) for r in (1, 2, 3)]
@@ -294,19 +294,6 @@ def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
         f"{saved}, {where}and the others computed again{by}: no step runs more than once again if there are at most "
         f"{most[0]}, twice for {most[1]}, three times for {most[2]}, and {ends}"
     )
-
-
-def _by_tapes(p: ReplayParams) -> binomial.Binomial:
-    """The schedule, with as many steps to a tape as are reversed together."""
-    taped = leaf.leaf_of(p)
-    return p.schedule if taped is None else replace(p.schedule, tape=taped.steps)
-
-
-def _made_for_its_way_back(p: ReplayParams) -> str:
-    """Which steps run once more to be reversed."""
-    if after.after_of(p) is None:
-        return "each step runs once more for its way back"
-    return "the last step runs once more for its way back; the others are reversed with the states after them"
 
 
 def _times_in_all(p: ReplayParams, schedule: binomial.Binomial, replay: ir.Eqn) -> str:

@@ -257,7 +257,7 @@ def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value
 def in_front(
     size: int, values: ad.Values, dims: Sequence[BatchDim], batched: Sequence[bool] | None = None
 ) -> list[Value]:
-    """The values with their batch axis in front, if they have one or are to be `batched`; a Ref keeps it where it is."""
+    """The values with their batch axis, if they have or get one (`batched`), in front; a Ref keeps it where it is."""
     wanted = [d is not None for d in dims] if batched is None else batched
     return [
         move_batch(x, size, d) if b and not x.aval.accumulates else x

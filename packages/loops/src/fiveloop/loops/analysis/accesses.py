@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core import Jaxpr, ir, prims, rules, trace, transforms
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
@@ -151,6 +151,13 @@ def write_whole(ref: ir.Atom, x: ir.Atom, source: ir.Source | None = None) -> ir
     """An equation that replaces all that a Ref holds."""
     whole = primitives.SwapParams(whole_indexer(ref.aval.shape), returns_old=False)
     return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
+
+
+def zeros_eqn(aval: ir.Aval) -> ir.Eqn:
+    """An equation that makes an array of zeros, to be filled."""
+    made: Jaxpr = trace.stage_closed(lambda: [transforms.zeros_of(aval)], [])
+    (eqn,) = made.eqns
+    return eqn
 
 
 def is_whole(indexer: Indexer | None, ref: ir.Var) -> bool:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import At, Indexer, Span, whole_indexer
 from fiveloop.loops.analysis import accesses, integers
-from fiveloop.loops.analysis.accesses import (
-    Place,
-    RefAccess,
-    accesses_of,
-    is_whole,
-    is_within,
-    unknown_places,
-)
+from fiveloop.loops.analysis.accesses import Place, RefAccess, accesses_of, is_within
 from fiveloop.loops.analysis.integers import Affine, integers_of_step
 from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
@@ -126,13 +119,6 @@ def _as_read(eqn: ir.Eqn) -> ir.Eqn | None:
         eqn.outvars,
         eqn.source,
     )
-
-
-def zeros_eqn(aval: ir.Aval) -> ir.Eqn:
-    """An equation that makes an array of zeros, to be filled."""
-    made: Jaxpr = trace.stage_closed(lambda: [transforms.zeros_of(aval)], [])
-    (eqn,) = made.eqns
-    return eqn
 
 
 def slot_indexer(stack: ir.Aval, axis: int = 0) -> Indexer:
@@ -351,7 +337,7 @@ def kept_again(p: ForParams, kept: Collection[ir.Var]) -> list[Decision]:
             continue
         for a in found:
             value = next((v for v, _ in a.values() if v in kept), None)
-            if value is not None and not is_whole(a.eqn.params.indexer, ref):
+            if value is not None and not accesses.is_whole(a.eqn.params.indexer, ref):
                 why, source = _why(Finder(p), ref, a, value, found)
                 told.append(
                     Decision(STEP, name, False, f"{value.aval} of each step {KEPT}: {why}", source)
@@ -368,7 +354,7 @@ def _why(
     for a in [*writes, kept]:
         if not any(_moves(finder, a, axis) for axis in range(ref.aval.ndim)):
             verb = "written" if a.mutates else "read"
-            why = unknown_places(a, finder.numbers, finder.p.nsteps)
+            why = accesses.unknown_places(a, finder.numbers, finder.p.nsteps)
             return f"it is {verb} {why}", a.eqn.source
     if not finder.is_small(ref, value):
         return "the array takes more room than what is kept", kept.eqn.source

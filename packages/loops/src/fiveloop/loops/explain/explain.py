@@ -15,7 +15,7 @@ from fiveloop.loops.explain import report
 from fiveloop.loops.options import telling
 from fiveloop.loops.plan import branch, operands
 from fiveloop.loops.primitives import for_loop, while_loop
-from fiveloop.loops.record import MACHINERY, Decision, Record, shown_aval, shown_type
+from fiveloop.loops.record import MACHINERY, Record, shown_aval, shown_type
 
 
 @trace.boundary
@@ -96,6 +96,10 @@ def _report(found: _Found, program: InPlace | None) -> report.LoopReport:
     saved = [
         report.SavedReport(s.type, s.bytes, s.each_step, shown_line(s.source)) for s in record.saved
     ]
+    decisions = [
+        report.StepReport(d.step, d.subject, d.done, d.reason, shown_line(d.source))
+        for d in record.decisions
+    ]
     return report.LoopReport(
         number=found.number,
         call=record.called.call if is_for or record.tells else "while_loop",
@@ -108,7 +112,7 @@ def _report(found: _Found, program: InPlace | None) -> report.LoopReport:
         reverse=is_for and p.reverse,
         unroll=max(p.unroll, 1) if is_for else 1,
         operands=record.operands,
-        decisions=tuple(map(_step_report, record.decisions)),
+        decisions=tuple(decisions),
         saved=tuple(saved),
         in_place=_in_place(p.body, record, copies, program),
         copies=copies,
@@ -140,7 +144,8 @@ def _is_loop(eqn: ir.Eqn) -> bool:
 
 def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None) -> str:
     orders = _num_orders(body)
-    if not _is_updated(record) and not orders:
+    is_updated = any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
+    if not is_updated and not orders:
         arrays = [
             o for o in record.operands if o.use == operands.CARRIED and not o.type.endswith("[]")
         ]
@@ -161,15 +166,6 @@ def _makes_arrays(body: Jaxpr) -> bool:
     made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
     given = [made[v] for v in body.outvars if v in made and v.aval.shape]
     return any(p is not prims.put_p for p in given)
-
-
-def _is_updated(record: Record) -> bool:
-    """Whether a Ref changes at indices."""
-    return any(o.use.startswith("Ref,") and "at indices" in o.use for o in record.operands)
-
-
-def _step_report(d: Decision) -> report.StepReport:
-    return report.StepReport(d.step, d.subject, d.done, d.reason, shown_line(d.source))
 
 
 def shown_line(source: ir.Source | None) -> str | None:

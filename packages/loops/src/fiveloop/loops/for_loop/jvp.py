@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import ad, ir, trace, transforms, util
+from fiveloop.core import ad, trace, transforms, util
+from fiveloop.loops.common import with_tangents
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 
 
@@ -13,7 +13,7 @@ def for_jvp(primals: ad.Values, tangents: ad.Tangents, p: ForParams) -> ad.Duals
     """Loop once, over values and tangents."""
     p = stateful(p)
     states = is_state(p, [x.aval for x in primals])
-    nonzero = _nonzero_in_body(p, transforms.nonzero_mask(tangents), states)
+    nonzero = with_tangents(p.body, transforms.nonzero_mask(tangents), states)
     dots = [transforms.instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
     num_const_dots = sum(nonzero[: p.num_consts])
     # p.body   : [i, *consts, *refs]                                -> []
@@ -37,14 +37,3 @@ def for_jvp(primals: ad.Values, tangents: ad.Tangents, p: ForParams) -> ad.Duals
     outs, rest = results[:num_outs], results[num_outs:]
     out_nonzero = util.select_by(states, nonzero)
     return outs, transforms.with_zeros(out_nonzero, rest, [x.aval for x in outs])
-
-
-def _nonzero_in_body(p: ForParams, nonzero: Sequence[bool], states: Sequence[bool]) -> list[bool]:
-    """Which operands may have a tangent in some step; a Ref from outside has one only if it came with one."""
-    binders = p.body.invars[1:]
-    seeds = [v for v, nz in zip(binders, nonzero, strict=True) if nz]
-    fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = ir.reachable(
-        p.body, seeds, carries=lambda aval: aval.differentiable, fixed=fixed, created=True
-    )
-    return [v in reached for v in binders]

@@ -13,7 +13,7 @@ from fiveloop.loops.analysis.ahead import fetched_ahead
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.primitives.slots import room_beside
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
-from fiveloop.loops.progress.primitive import ProgressEffect
+from fiveloop.loops.progress.rules import ProgressEffect
 
 
 def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValue]:

@@ -137,10 +137,11 @@ def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
         record = p.record.moved(LINEAR)
         return ReplayParams(forward, forward, num_consts, p.slots, steps=p.nsteps, record=record)
 
-    return p.body.remember(("replayed", replace(p, body=_NO_BODY), changed), made)
+    return p.body.remember(("replayed", replace(p, body=NO_BODY), changed), made)
 
 
-_NO_BODY = Jaxpr((), (), ())
+NO_BODY = Jaxpr((), (), ())
+"""A body for params that are looked for beside the jaxpr that they belong to."""
 
 
 def numbered_body(p: ForParams, changed: util.Mask) -> Jaxpr:

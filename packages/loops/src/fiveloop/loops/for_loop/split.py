@@ -17,15 +17,7 @@ from fiveloop.core.closed_call import call_split, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import flat
 from fiveloop.loops.analysis import accesses, integers
-from fiveloop.loops.analysis.slots import (
-    Carried,
-    Found,
-    Held,
-    cut_from,
-    find_held,
-    kept_again,
-    zeros_eqn,
-)
+from fiveloop.loops.analysis.slots import Carried, Found, Held, cut_from, find_held, kept_again
 from fiveloop.loops.for_loop import slots
 from fiveloop.loops.for_loop.residuals import Passed
 from fiveloop.loops.primitives import for_loop
@@ -140,7 +132,7 @@ class _Loop:
         known, stacks = self._known(cut, unknown_ops, residuals)
         arrays = residuals.passed.arrays(self._outs())
         staged = self._staged(cut, unknown_ops, residuals, invariant, stacks, arrays.atoms)
-        out_unknown = tuple(u for u, state in zip(unknown_ops, self.states, strict=True) if state)
+        out_unknown = tuple(util.select_by(self.states, unknown_ops))
         known = [*hoisted, *arrays.before, *known, *arrays.after]
         return rules.EqnSplit(known, [staged], out_unknown)
 
@@ -312,7 +304,7 @@ class _Loop:
             return []
 
         none = [] if self.flag is None else [ir.Literal(arrays.Scalar(np.asarray(0, np.int32)))]
-        stack_avals = [self._stack_aval(v.aval) for v in stacked]
+        stack_avals = [v.aval.strong().batched(self.p.nsteps) for v in stacked]
         new_avals = [*stack_avals, *[x.aval for x in none]]
         avals = [*core.in_avals, *map(AbstractRef, new_avals)]
         hints = [*core.hints, *["residual"] * len(stacked), *[TAKEN] * len(none)]
@@ -320,7 +312,7 @@ class _Loop:
         body = integers.keep_in_range(body, self.p.nsteps)
         if self.flag is not None:
             body = for_loop.until_set(body, sum([True, *known][: self.flag]))
-        empties = [zeros_eqn(a) for a in stack_avals]
+        empties = [accesses.zeros_eqn(a) for a in stack_avals]
         operands = [
             *util.select_by(known, self.eqn.invars),
             *[e.outvars[0] for e in empties],
@@ -329,7 +321,7 @@ class _Loop:
         results = [ir.Var(a) for a in new_avals]
         stacks, counted = util.split_list(results, [len(stacked)])
         self.count = next(iter(counted), self.count)
-        outs = [v for v, u in zip(self.eqn.outvars, self._per_state(unknown), strict=True) if not u]
+        outs = util.partition(util.select_by(self.states, unknown), self.eqn.outvars)[0]
         record = self._known_record(core, residuals)
         params = replace(self.p, body=body, num_consts=num_consts, record=record)
         return [
@@ -418,12 +410,6 @@ class _Loop:
             record=record,
         )
         return rules.new_eqn(for_loop.for_p, operands, params, outs, self.eqn.source)
-
-    def _stack_aval(self, aval: ir.Aval) -> ir.Aval:
-        return aval.strong().batched(self.p.nsteps)
-
-    def _per_state(self, mask: Sequence[bool]) -> list[bool]:
-        return [m for m, state in zip(mask, self.states, strict=True) if state]
 
     def _outs(self) -> list[ir.Var | None]:
         """The result that belongs to each operand, None for one that is no state."""

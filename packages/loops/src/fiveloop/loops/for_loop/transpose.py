@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.loops.analysis.slots import sums_as_writes
+from fiveloop.loops.common import reached
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
 from fiveloop.loops.record import BACKWARD
 from fiveloop.state import AbstractRef
@@ -27,27 +28,20 @@ def for_transpose(cts: ad.Tangents, operands: ad.Operands, p: ForParams) -> ad.C
         for k, (x, ct) in enumerate(zip(operands, ct_of, strict=True))
     ]
     states = is_state(p, [x.aval for x in operands])
-    linear = _linear_in_body(p, [transforms.is_linear(x) for x in operands], states)
+    # In some step also a state is linear that starts from a known zero and is written to.
+    given = [transforms.is_linear(x) for x in operands]
+    linear = reached(
+        p.body, given, states, lambda body, *to: ir.reachable(body, to[0], fixed=to[1])
+    )
     body_t, num_consts = p.body.remember(
         ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
     )
     body_t = sums_as_writes(body_t, p.nsteps, _starting_from_zero(body_t, linear, operands, ct_of))
     known = [x for x, lin in zip(operands, linear, strict=True) if not lin and isinstance(x, Value)]
     gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
-    results = iter(
-        trace.bind(
-            for_p,
-            *known,
-            *gathered,
-            params=replace(
-                p,
-                body=body_t,
-                num_consts=num_consts,
-                reverse=not p.reverse,
-                record=p.record.moved(BACKWARD, p.record.saved),
-            ),
-        )
-    )
+    record = p.record.moved(BACKWARD, p.record.saved)
+    params = replace(p, body=body_t, num_consts=num_consts, reverse=not p.reverse, record=record)
+    results = iter(trace.bind(for_p, *known, *gathered, params=params))
     for lin, state in zip(linear, states, strict=True):
         if state and not lin:
             next(results)  # what is known comes out as it went in
@@ -55,10 +49,8 @@ def for_transpose(cts: ad.Tangents, operands: ad.Operands, p: ForParams) -> ad.C
         next(results) if lin and not isinstance(x, ad.Accumulator) else None
         for x, lin in zip(operands, linear, strict=True)
     ]
-    return [
-        ct if isinstance(x, ad.UndefinedPrimal) else None
-        for x, ct in zip(operands, in_cts, strict=True)
-    ]
+    pairs = zip(operands, in_cts, strict=True)
+    return [ct if isinstance(x, ad.UndefinedPrimal) else None for x, ct in pairs]
 
 
 def _starting_from_zero(
@@ -74,26 +66,13 @@ def _starting_from_zero(
     ]
 
 
-def _linear_in_body(
-    p: ForParams, linear: Sequence[bool], states: Sequence[bool]
-) -> tuple[bool, ...]:
-    """Which operands are linear in some step: also a state that starts from a known zero and is written to."""
-    binders = p.body.invars[1:]
-    seeds = [v for v, lin in zip(binders, linear, strict=True) if lin]
-    fixed = [v for v, state in zip(binders, states, strict=True) if not state]
-    reached = ir.reachable(p.body, seeds, fixed=fixed)
-    return tuple(v in reached for v in binders)
-
-
 def _initial(x: ad.Operand, ct: ad.Tangent | None) -> Value:
     """What a cotangent's state starts from: the cotangent of the final state, or zero; or the accumulator itself."""
     if isinstance(x, ad.Accumulator):
         return x.value
-    return (
-        transforms.zeros_of(x.aval)
-        if ct is None or isinstance(ct, ad.Zero)
-        else transforms.instantiate(ct)
-    )
+    if ct is None or isinstance(ct, ad.Zero):
+        return transforms.zeros_of(x.aval)
+    return transforms.instantiate(ct)
 
 
 def _collected(x: ad.Operand, ct: ad.Tangent | None, written: bool) -> ad.Operand:
@@ -120,11 +99,10 @@ def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
         for k, (aval, lin) in enumerate(zip(binders, linear, strict=True)):
             if not lin:
                 operands.append(next(known))
+            elif k < p.num_consts:
+                operands.append(ad.UndefinedPrimal(aval, next(refs)))
             else:
-                ref = next(refs)
-                operands.append(
-                    ad.UndefinedPrimal(aval, ref) if k < p.num_consts else ad.Accumulator(ref)
-                )
+                operands.append(ad.Accumulator(next(refs)))
         transforms.backward_pass(p.body, operands, ())
         return []
 

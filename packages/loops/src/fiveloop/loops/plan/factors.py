@@ -14,8 +14,8 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.ir.indexer import whole_indexer
-from fiveloop.loops.analysis.accesses import Around
-from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot, zeros_eqn
+from fiveloop.loops.analysis.accesses import Around, zeros_eqn
+from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot
 from fiveloop.loops.primitives.for_loop import is_state
 from fiveloop.state import AbstractRef, primitives
 

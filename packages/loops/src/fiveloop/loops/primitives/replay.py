@@ -8,14 +8,7 @@ from typing import TypeVar
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common
-from fiveloop.loops.primitives.slots import (
-    COUNT,
-    cache_avals,
-    is_slots,
-    num_slots,
-    settled,
-    sweeping,
-)
+from fiveloop.loops.primitives import slots
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Binomial, Slots
 from fiveloop.state import AbstractRef
@@ -68,19 +61,19 @@ class ReplayParams:
     @property
     def num_slots(self) -> int:
         """How many states are saved at a time."""
-        return num_slots(self.slots, self.parts(self.backward.in_avals[1:])[1])
+        return slots.num_slots(self.slots, self.parts(self.backward.in_avals[1:])[1])
 
     @property
     def settled_slots(self) -> Slots:
         """How many states are saved at a time, or by which schedule."""
-        return settled(self.slots, self.parts(self.backward.in_avals[1:])[1])
+        return slots.settled(self.slots, self.parts(self.backward.in_avals[1:])[1])
 
     @property
     def schedule(self) -> Binomial:
         """By which schedule states are saved: the one that is given, or the one for what is known of the count."""
         if isinstance(self.slots, Binomial):
             return self.slots
-        return sweeping(self.slots) if any(self.cached) else Binomial(self.num_slots)
+        return slots.sweeping(self.slots) if any(self.cached) else Binomial(self.num_slots)
 
     def without_cache(self, xs: Sequence[T]) -> tuple[ReplayParams, list[T]]:
         """The same that begins anew, and what belongs to its operands."""
@@ -107,7 +100,9 @@ def replay_abstract_eval(
     _check(avals[: p.num_operands], p)
     _, forward, backward = p.parts(avals[1 : p.num_operands])
     _check_cache(avals[p.num_operands :], forward, p)
-    effects = [e for e in p.forward.effects | p.backward.effects if not _is_positional(e)]
+    effects = [
+        e for e in p.forward.effects | p.backward.effects if not isinstance(e, ir.PositionalEffect)
+    ]
     return [a.strong() for a in (*forward, *backward)], frozenset(effects)
 
 
@@ -117,14 +112,10 @@ def replay_typecheck(avals: Sequence[ir.Aval], p: ReplayParams) -> tuple[list[ir
     common.check_params(
         "replay",
         ("num_consts", p.num_consts, common.is_count(p.num_consts), "an integer of at least 0"),
-        ("slots", p.slots, is_slots(p.slots), "None, a schedule or an integer of at least 1"),
+        ("slots", p.slots, slots.is_slots(p.slots), "None, a schedule or an integer of at least 1"),
         ("cached", p.cached, is_mask, "empty or a mask of the forward states"),
     )
     return replay_abstract_eval(avals, p)
-
-
-def _is_positional(effect: ir.Effect) -> bool:
-    return isinstance(effect, ir.PositionalEffect)
 
 
 def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
@@ -132,7 +123,11 @@ def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
     binders = p.backward.in_avals
     if p.forward.in_avals != binders[:num]:
         raise TypeError("replay: the binders of `forward` must be the first ones of `backward`")
-    if len(avals) != len(binders) or binders[0] is not COUNT or avals[0].strong() is not COUNT:
+    if (
+        len(avals) != len(binders)
+        or binders[0] is not slots.COUNT
+        or avals[0].strong() is not slots.COUNT
+    ):
         raise TypeError(f"replay: expected operands for {binders}, got {list(avals)}")
     for k, (given, binder) in enumerate(zip(avals, binders, strict=True)):
         held = binder.inner if isinstance(binder, AbstractRef) else binder.strong()
@@ -149,7 +144,7 @@ def _check(avals: Sequence[ir.Aval], p: ReplayParams) -> None:
 
 def _check_cache(avals: Sequence[ir.Aval], forward: Sequence[ir.Aval], p: ReplayParams) -> None:
     cached = [x for x, c in zip(forward, p.cached, strict=False) if c]
-    want = cache_avals(cached, p.slots)
+    want = slots.cache_avals(cached, p.slots)
     if [a.strong() for a in avals] != want:
         raise TypeError(f"replay: expected a cache of {want}, got {list(avals)}")
 

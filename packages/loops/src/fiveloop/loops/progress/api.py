@@ -5,7 +5,7 @@ from __future__ import annotations
 from fiveloop.core import Value, trace
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.common import as_count
-from fiveloop.loops.progress.primitive import MarkParams, mark_p
+from fiveloop.loops.progress.rules import MarkParams, mark_p
 
 
 @dataclass(frozen=True, init=False)

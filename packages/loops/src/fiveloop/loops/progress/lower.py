@@ -14,8 +14,9 @@ import numpy as np
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
-from fiveloop.loops.progress import api, primitive
+from fiveloop.loops.progress import api
 from fiveloop.loops.progress.bars import CLOSE, OPEN, SHOW, LoopBars
+from fiveloop.loops.progress.rules import COUNT, ProgressEffect, mark_p
 
 States = hlo.IRValues
 
@@ -30,14 +31,12 @@ class BarCalls:
     def make(self, what: int, number: hlo.IRValue, count: hlo.IRValue) -> list[hlo.IRValue]:
         """The bar's number, and the step at which to call again."""
         operands = [self.number(what), number, count]
-        calls = self.ctx.host_call(
-            self.bars, operands, has_side_effect=True, avals=[primitive.COUNT, primitive.COUNT]
-        )
+        calls = self.ctx.host_call(self.bars, operands, has_side_effect=True, avals=[COUNT, COUNT])
         return list(calls)
 
     def number(self, k: int) -> hlo.IRValue:
         """A constant."""
-        return hlo.constant(self.ctx.b, np.asarray(k, np.int32), (), primitive.COUNT.dtype)
+        return hlo.constant(self.ctx.b, np.asarray(k, np.int32), (), COUNT.dtype)
 
 
 def bar_calls(ctx: Any, body: Jaxpr) -> BarCalls | None:
@@ -50,10 +49,10 @@ def bar_calls(ctx: Any, body: Jaxpr) -> BarCalls | None:
 
 def mark_of(body: Jaxpr) -> ir.Eqn | None:
     """The mark of a body's own loop, which may stand in a branch or a call."""
-    if not ir.has_effect(body, primitive.ProgressEffect):
+    if not ir.has_effect(body, ProgressEffect):
         return None
     for eqn in body.eqns:
-        if eqn.primitive is primitive.mark_p:
+        if eqn.primitive is mark_p:
             return eqn
         bodies = rules.bodies_rules.find(eqn.primitive)
         if bodies is None or all(b.role != "loop" for b in bodies(eqn.params)):

@@ -1,23 +1,47 @@
-"""Everything fiveloop knows about `progress`: every transform keeps the equation in the primal computation."""
+"""Everything fiveloop knows about `progress`: an equation in a loop's body which says that the loop shows its progress.
+
+Every transform keeps the equation in the primal computation.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
-from fiveloop.core import Value, ad, prims, rules, trace, transforms
-from fiveloop.core.backend import hlo
-from fiveloop.loops.progress.primitive import MarkParams, mark_abstract_eval, mark_p
+import numpy as np
+
+from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
+from fiveloop.core.dataclass import dataclass
 from fiveloop.state import predicate
 
-
-def mark_impl(values: ad.Values, p: MarkParams) -> list[Value]:
-    """Nothing: bodies that run as Python have a bar of their own."""
-    return []
+COUNT = ir.ShapedArray((), np.int32)
 
 
-def mark_lower(ctx: Any, operands: hlo.IRValues, p: MarkParams) -> list[hlo.IRValue]:
-    """Nothing: the loop around it has seen it."""
-    return []
+@dataclass(frozen=True)
+class ProgressEffect(ir.Effect):
+    """A loop shows its progress: once, by the loop that computes values; not for each lane, and not in a replay."""
+
+    may_fail: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class MarkParams:
+    """A bar, by its text and by after how many steps it is brought up to date.
+
+    operands : [] or [number of steps]
+    """
+
+    desc: str | None
+    every: int | None
+
+
+mark_p: ir.Primitive[MarkParams] = ir.Primitive("progress")
+
+
+def mark_abstract_eval(avals: ir.Avals, p: MarkParams) -> ir.Typing:
+    """No results, and the effect."""
+    if [a.strong() for a in avals] not in ([], [COUNT]):
+        raise TypeError(f"progress: expected no operand or a number of steps, got {list(avals)}")
+    return [], frozenset([ProgressEffect()])
 
 
 def mark_jvp(primals: ad.Values, tangents: ad.Tangents, p: MarkParams) -> ad.Duals:
@@ -44,8 +68,8 @@ def mark_predicate(
 rules.define(
     mark_p,
     abstract_eval=mark_abstract_eval,
-    lower=mark_lower,
-    impl=mark_impl,
+    lower=lambda ctx, operands, p: [],  # the loop around it has seen it
+    impl=lambda values, p: [],  # bodies that run as Python have a bar of their own
     jvp=mark_jvp,
     batch=mark_batch,
     transpose=rules.Refusal("it belongs to the loop that computes values"),

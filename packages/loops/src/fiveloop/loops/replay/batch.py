@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
+from fiveloop.loops.common import reached
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.state import AbstractRef, predicate
@@ -53,16 +54,11 @@ def _cache(
 
 def _batched(size: int, p: ReplayParams, given: Sequence[bool]) -> util.Mask:
     """Which operands after the number of steps are batched in some step."""
-
-    def reached(body: Jaxpr, mask: Sequence[bool]) -> util.Mask:
-        binders = body.invars[1:]
-        seeds, fixed = util.select_by(mask, binders), binders[: p.num_consts]
-        found = transforms.batched_vars(body, size, seeds, fixed)
-        return tuple(v in found for v in binders)
-
+    find = lambda body, seeds, fixed: transforms.batched_vars(body, size, seeds, fixed)
     consts, ahead, back = p.parts(given)
-    forward = reached(p.forward, [*consts, *ahead])
-    return reached(p.backward, [*forward, *back])
+    states = [k >= p.num_consts for k in range(len(given))]
+    forward = reached(p.forward, [*consts, *ahead], states[: len(given) - len(back)], find)
+    return reached(p.backward, [*forward, *back], states, find)
 
 
 def _masked(p: ReplayParams, own: util.Mask) -> ReplayParams:

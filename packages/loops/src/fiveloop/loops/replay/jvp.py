@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, ad, ir, trace, transforms, util
+from fiveloop.core import Jaxpr, ad, trace, transforms, util
+from fiveloop.loops.common import with_tangents
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 
 
@@ -39,15 +40,10 @@ def replay_jvp(primals: ad.Values, tangents: ad.Tangents, p: ReplayParams) -> ad
 def _nonzero(p: ReplayParams, seeds: Sequence[bool]) -> util.Mask:
     """Which operands after the number of steps may have a tangent in some step."""
     consts, forward, backward = p.parts(seeds)
-
-    def reached(body: Jaxpr, mask: Sequence[bool]) -> util.Mask:
-        binders = body.invars[1:]
-        seeds, fixed = util.select_by(mask, binders), binders[: p.num_consts]
-        found = ir.reachable(body, seeds, _may_have_tangent, fixed, created=True)
-        return tuple(v in found for v in binders)
-
-    ahead = reached(p.forward, [*consts, *forward])
-    return reached(p.backward, [*ahead, *backward])
+    states = [k >= p.num_consts for k in range(len(seeds))]
+    num = len(consts) + len(forward)
+    ahead = with_tangents(p.forward, [*consts, *forward], states[:num])
+    return with_tangents(p.backward, [*ahead, *backward], states)
 
 
 def _with_dots(p: ReplayParams, body: Jaxpr, nonzero: util.Mask) -> Jaxpr:
@@ -65,7 +61,3 @@ def _with_dots(p: ReplayParams, body: Jaxpr, nonzero: util.Mask) -> Jaxpr:
     dots = util.split_list(body_jvp.invars[num:], sizes[:2])
     parts = zip(p.parts(binders), dots, strict=True)
     return body_jvp.replace(invars=[k, *[v for part, more in parts for v in (*part, *more)]])
-
-
-def _may_have_tangent(aval: ir.Aval) -> bool:
-    return aval.differentiable

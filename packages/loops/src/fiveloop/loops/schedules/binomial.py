@@ -14,14 +14,8 @@ from typing import ClassVar, NamedTuple, Self
 
 from fiveloop.core.dataclass import dataclass, fields, replace
 from fiveloop.loops import common
-from fiveloop.loops.schedules.integers import (
-    Bool,
-    Integer,
-    WhileLoop,
-    minimum,
-    python_while,
-    quotient,
-)
+from fiveloop.loops.schedules import integers
+from fiveloop.loops.schedules.integers import Bool, Integer, WhileLoop, python_while, quotient
 
 
 class Reach(NamedTuple):
@@ -71,7 +65,7 @@ def split(length: Integer, slots: Integer, within: Reach) -> Split:
     before = quotient(steps * repeats, slots + repeats)  # beta(slots, repeats - 1)
     after = steps - before  # beta(slots - 1, repeats)
     least_after = quotient(after * repeats, slots + repeats - 1)  # beta(slots - 1, repeats - 1)
-    kept = minimum(before, length - least_after)
+    kept = integers.minimum(before, length - least_after)
     return Split(kept, Reach(repeats - 1, before), Reach(repeats, after))
 
 

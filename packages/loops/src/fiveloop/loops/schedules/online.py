@@ -22,18 +22,9 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.loops.schedules import integers
 from fiveloop.loops.schedules.binomial import Binomial, Stored, reach, reached
-from fiveloop.loops.schedules.integers import (
-    Bool,
-    Integer,
-    WhileLoop,
-    maximum,
-    minimum,
-    python_while,
-    quotient,
-    remainder,
-    where,
-)
+from fiveloop.loops.schedules.integers import Bool, Integer, WhileLoop, python_while, where
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Online(Binomial):
 
     def count(self, stored: Stored) -> Integer:
         """All of them until the slots are full."""
-        return minimum(stored.due, self.used)
+        return integers.minimum(stored.due, self.used)
 
     def replayed(
         self, stored: Stored, length: Integer, while_loop: WhileLoop = python_while
@@ -87,19 +78,19 @@ class Online(Binomial):
             stored, count = state
             return self.after_next(stored), count - 1
 
-        filled = Stored(stored.stride, maximum(stored.due, self.used))
+        filled = Stored(stored.stride, integers.maximum(stored.due, self.used))
         return while_loop(is_dense, forget, (filled, self.count(stored)))
 
     def position(self, stored: Stored, j: Integer) -> Integer:
         """Every second step of the grid where one is overwritten, then every one, then every second again."""
-        overwritten = quotient(maximum(stored.due - self.used, 0), 2)
-        dense = minimum(2 * j, j + overwritten)
-        return stored.stride * maximum(dense, 2 * (j + overwritten) - self.used)
+        overwritten = integers.quotient(integers.maximum(stored.due - self.used, 0), 2)
+        dense = integers.minimum(2 * j, j + overwritten)
+        return stored.stride * integers.maximum(dense, 2 * (j + overwritten) - self.used)
 
     def place(self, stored: Stored, j: Integer) -> Integer:
         """By its position, for a state of the sweep; the others in the slots in order."""
         last = self.position(stored, j) - 1
-        by_position = where(j < 1, 0, 1 + remainder(last, self.used - 1))
+        by_position = where(j < 1, 0, 1 + integers.remainder(last, self.used - 1))
         return where(j < self.used, by_position, j)
 
     def height(self, j: Integer) -> Integer:

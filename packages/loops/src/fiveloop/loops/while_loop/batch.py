@@ -117,5 +117,3 @@ def _first_pred(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhilePara
         lambda *xs: transforms.eval_jaxpr(p.cond, xs), size, operands, dims
     )
     return transforms.move_batch(pred, size, dim)
-
-

@@ -9,7 +9,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.loops.primitives.slots import num_slots, room_beside
 from fiveloop.loops.primitives.while_loop import WhileParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
-from fiveloop.loops.progress.primitive import ProgressEffect
+from fiveloop.loops.progress.rules import ProgressEffect
 
 
 def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IRValue]:
