@@ -46,8 +46,9 @@ def test_lapack_factorizes_inside_a_program() -> None:
 
 
 def test_modules_come_under_their_names() -> None:
-    for module in (lazy.hashlib, lazy.difflib, lazy.logging):
-        assert module().__name__ == module.__name__
+    named = {"hashlib": lazy.hashlib, "difflib": lazy.difflib, "logging": lazy.logging}
+    for name, module in named.items():
+        assert module().__name__ == name
     assert float(lazy.scipy_special().erf(0.0)) == 0.0
     assert lazy.mlir().__name__ == "jaxlib.mlir.ir"
     assert hasattr(lazy.mlir_dialects(), "register_dialects")

@@ -95,9 +95,7 @@ class _Forwarding:
 def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
     def make() -> _Forwarding:
         inputs = set(jaxpr.invars)
-        computed = [
-            a for a in util.dedupe(jaxpr.outvars) if isinstance(a, ir.Var) and a not in inputs
-        ]
+        computed = [v for v in ir.vars_in_order(jaxpr.outvars) if v not in inputs]
         same = len(computed) == len(jaxpr.outvars)
         return _Forwarding(jaxpr, jaxpr if same else jaxpr.replace(outvars=computed))
 
@@ -207,17 +205,14 @@ def call_jvp(
     # jaxpr     : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
     params, out_nonzero = changed_alike(p, lambda j, inst: transforms.jvp_jaxpr(j, nonzero, inst))
-    return _called(out_nonzero, bind_call(prim, [*primals, *_dots(tangents)], params))
+    return _called(out_nonzero, bind_call(prim, [*primals, *transforms.nonzero(tangents)], params))
 
 
 def jvp_of(jaxpr: ir.Jaxpr, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
     """Results and tangents of a jaxpr, run operation by operation."""
     jaxpr_jvp, out_nonzero = transforms.jvp_jaxpr(jaxpr, transforms.nonzero_mask(tangents))
-    return _called(out_nonzero, transforms.eval_jaxpr(jaxpr_jvp, [*primals, *_dots(tangents)]))
-
-
-def _dots(tangents: ad.Tangents) -> list[Value]:
-    return [t for t in tangents if not isinstance(t, ad.Zero)]
+    args = [*primals, *transforms.nonzero(tangents)]
+    return _called(out_nonzero, transforms.eval_jaxpr(jaxpr_jvp, args))
 
 
 def _called(out_nonzero: util.Mask, results: ad.Values) -> ad.Duals:
@@ -253,14 +248,14 @@ def call_split(
     known_ins, _ = util.partition(unknown, eqn.invars)
     known_outs, _ = util.partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
-    known = rules.new_eqn(
-        eqn.primitive, known_ins, replace(p, jaxpr=known_jaxpr), [*known_outs, *saved], eqn.source
-    )
     staged_ins = [*residuals, *util.select_by(cut.staged_in, eqn.invars)]
     staged_outs = util.select_by(cut.out_staged, eqn.outvars)
-    staged = rules.new_eqn(
-        eqn.primitive, staged_ins, replace(p, jaxpr=cut.staged), staged_outs, eqn.source
-    )
+
+    def half(jaxpr: ir.Jaxpr, ins: Sequence[ir.Atom], outs: Sequence[ir.Var]) -> ir.Eqn:
+        return rules.new_eqn(eqn.primitive, ins, replace(p, jaxpr=jaxpr), outs, eqn.source)
+
+    known = half(known_jaxpr, known_ins, [*known_outs, *saved])
+    staged = half(cut.staged, staged_ins, staged_outs)
     return set_apart([known], staged, cut.out_unknown, kept_outs([cut]) if again else None)
 
 
@@ -339,7 +334,7 @@ def call_transpose(
         p, lambda j, wanted: _transposed(j, linear[first:], nonzero, wanted, operands[first:])
     )
     args = [x for x in map(transforms.passed, operands) if x is not None]
-    args += [ct for ct in cts if not isinstance(ct, ad.Zero)]
+    args += transforms.nonzero(cts)
     results = iter(bind_call(prim, args, params))
     in_cts: ad.Cotangents = [
         (next(results) if nz else ad.Zero(x.aval)) if lin else None
@@ -369,9 +364,8 @@ def _transposed(
         masks = zip(given, wanted, jaxpr.in_avals, strict=True)
         return [next(outs) if g else transforms.zeros_of(a) for g, w, a in masks if w]
 
-    key = ("with zeros", wanted)
     stage = lambda: trace.stage_closed(run, jaxpr_t.in_avals, jaxpr.name)
-    return jaxpr_t.remember(key, stage), wanted
+    return jaxpr_t.remember(("with zeros", wanted), stage), wanted
 
 
 def closed_call_lower(ctx: Any, operands: hlo.IRValues, p: ClosedCallParams) -> list[hlo.IRValue]:
@@ -379,11 +373,6 @@ def closed_call_lower(ctx: Any, operands: hlo.IRValues, p: ClosedCallParams) -> 
     if p.inline:
         return list(ctx.inline(p.jaxpr, operands))
     return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands, p.one_kernel))
-
-
-def closed_call_bodies(p: ClosedCallParams) -> list[rules.Body]:
-    """The one jaxpr, which runs once."""
-    return [rules.Body(p.jaxpr, "called", plain=True)]
 
 
 rules.define(
@@ -395,5 +384,5 @@ rules.define(
     transpose=partial(call_transpose, closed_call_p),
     split=call_split,
     dce=call_dce,
-    bodies=closed_call_bodies,
+    bodies=lambda p: [rules.Body(p.jaxpr, "called", plain=True)],
 )

@@ -23,15 +23,13 @@ def key(seed: ArrayLike) -> Value:
         if not -(2**63) <= seed < 2**64:
             raise OverflowError(f"key: expected a seed of at most 64 bits, got {seed}")
         return arrays.device_put(np.array([(seed >> 32) & _WORD, seed & _WORD], np.uint32))
-    high, low = _words(_scalar_integer("key", "seed", seed))
-    return _pair(high, low)
+    return _pair(*_words(_scalar_integer("key", "seed", seed)))
 
 
 def split(k: ArrayLike, num: int | ir.Shape = 2) -> Value:
     """New keys, `num` of them (or an array of them), independent of one another and of `k`."""
     shape = prims.canonical_shape("split", num, "num")
-    high, low = special.threefry2x32(_halves("split", k), _counters(shape))
-    return _pair(high, low)
+    return _pair(*special.threefry2x32(_halves("split", k), _counters(shape)))
 
 
 def fold_in(k: ArrayLike, data: ArrayLike) -> Value:
@@ -47,13 +45,11 @@ def random_bits(k: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
     out = prims.canonical_dtype("random_bits", dtype)
     if out.kind != "u":
         prims.bad_type(f"random_bits: expected an unsigned integer dtype, got {out.name}")
-    high, low = special.threefry2x32(
-        _halves("random_bits", k), _counters(prims.canonical_shape("random_bits", shape))
-    )
+    dims = prims.canonical_shape("random_bits", shape)
+    high, low = special.threefry2x32(_halves("random_bits", k), _counters(dims))
     if out.itemsize == 8:
-        return prims.bitwise_or(
-            prims.shift_left(prims.convert(high, out), 32), prims.convert(low, out)
-        )
+        upper = prims.shift_left(prims.convert(high, out), 32)
+        return prims.bitwise_or(upper, prims.convert(low, out))
     return prims.convert(prims.bitwise_xor(high, low), out)
 
 
@@ -64,9 +60,8 @@ def _counters(shape: ir.Shape) -> tuple[Value, Value]:
     if count <= 2**32:
         return zero, prims.reshape(prims.iota(special.UINT32, (count,)), shape)
     number = prims.reshape(prims.iota(np.uint64, (count,)), shape)
-    return prims.convert(prims.shift_right_logical(number, 32), special.UINT32), prims.convert(
-        number, special.UINT32
-    )
+    halves = prims.shift_right_logical(number, 32), number
+    return prims.convert(halves[0], special.UINT32), prims.convert(number, special.UINT32)
 
 
 def as_key(fun: str, k: ArrayLike) -> Value:
@@ -110,6 +105,4 @@ def _words(x: Value) -> tuple[Value, Value]:
 
 def _pair(high: Value, low: Value) -> Value:
     """Keys from their words: a last axis of two."""
-    return prims.concatenate(
-        [prims.expand_dims(high, high.ndim), prims.expand_dims(low, low.ndim)], high.ndim
-    )
+    return prims.concatenate([prims.expand_dims(x, x.ndim) for x in (high, low)], high.ndim)

@@ -438,11 +438,5 @@ def new_eqn(
       in (b,) }
     """
     avals, effects = abstract_eval_rules[prim]([a.aval for a in invars], params)
-    return ir.Eqn(
-        prim,
-        invars,
-        [ir.Var(a) for a in avals] if outvars is None else outvars,
-        params,
-        effects,
-        source,
-    )
+    outs = list(map(ir.Var, avals)) if outvars is None else outvars
+    return ir.Eqn(prim, invars, outs, params, effects, source)

@@ -33,18 +33,13 @@ def differences(
     """
     # The leaves of the trees are their own numbers.
     trees = one.unflatten(range(one.num_leaves)), two.unflatten(range(two.num_leaves))
+    leaves = leaves_of_one, leaves_of_two
     found = _first_places(*trees, ())
-    return [
-        Difference(keystr(path), *_described(a, b, leaves_of_one, leaves_of_two))
-        for path, a, b in found
-    ]
+    return [Difference(keystr(path), *_described(a, b, *leaves)) for path, a, b in found]
 
 
-class _Nothing:
-    """Stands where a tree has no such place."""
-
-
-_NOTHING = _Nothing()
+_NOTHING = object()
+"""Stands where a tree has no such place."""
 _Place = tuple[KeyPath, Any, Any]
 
 

@@ -52,13 +52,9 @@ def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
     >>> empty_ref((2,))
     Ref([0. 0.], dtype=float32)
     """
-    return new_ref(
-        transforms.zeros_of(
-            ir.ShapedArray(
-                prims.canonical_shape("empty_ref", shape), prims.canonical_dtype("empty_ref", dtype)
-            )
-        )
-    )
+    dims = prims.canonical_shape("empty_ref", shape)
+    aval = ir.ShapedArray(dims, prims.canonical_dtype("empty_ref", dtype))
+    return new_ref(transforms.zeros_of(aval))
 
 
 def _new_ref(differentiable: bool, x: Value) -> Value:
@@ -160,10 +156,8 @@ def swap(ref: Any, index: Any, x: ArrayLike) -> Value:
     value = _element(base, target, x)
     _touch(base)
     if not indexer.dynamic_axes and not target.dynamic_axes:
-        return views.laid(
-            trace.bind1(primitives.swap_p, base, value, params=primitives.SwapParams(indexer)),
-            layouts,
-        )
+        params = primitives.SwapParams(indexer)
+        return views.laid(trace.bind1(primitives.swap_p, base, value, params=params), layouts)
     old = primitives.read(base, indexer, operands)
     primitives.write(base, value, target, index_of_write)
     return views.laid(old, layouts)
@@ -464,7 +458,6 @@ def _write_at(base: Value, place: Any) -> tuple[Indexer, list[Value]]:
 
 
 def _element(ref: Value, indexer: Indexer, x: Any) -> Value:
-    value = access.cast_for_write(
-        ir.ShapedArray(indexer.result_shape, ref.dtype), indexer.result_shape, x
-    )
+    shape = indexer.result_shape
+    value = access.cast_for_write(ir.ShapedArray(shape, ref.dtype), shape, x)
     return value if ref.aval.differentiable else stop_gradient(value)

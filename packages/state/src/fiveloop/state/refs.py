@@ -249,11 +249,8 @@ class EagerRef(Ref):
             return f"Ref({self._array.numpy()}, dtype={self.dtype.name})"
 
 
-_set_array, _set_is_shared, _set_note = (
-    arrays.setter(EagerRef, "_array"),
-    arrays.setter(EagerRef, "_is_shared"),
-    arrays.setter(Value, "_note"),
-)
+_set_array, _set_is_shared = [arrays.setter(EagerRef, name) for name in ("_array", "_is_shared")]
+_set_note = arrays.setter(Value, "_note")
 
 
 @dataclass(frozen=True)

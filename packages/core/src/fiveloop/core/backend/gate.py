@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
 from ..dataclass import dataclass
 
@@ -85,12 +86,8 @@ def _loop_bodies(computations: dict[str, list[_Instruction]]) -> list[tuple[str,
             if instruction.operation == "while" and body and body.group(1) in computations:
                 updated = _updated_shapes(computations, body.group(1))
                 carried = {f"{d}[{s}]" for d, s in _SHAPE.findall(instruction.shape)}
-                out.append(
-                    (
-                        body.group(1),
-                        {s for s in updated & carried if _elements(s) >= _MINIMUM_ELEMENTS},
-                    )
-                )
+                large = {s for s in updated & carried if _elements(s) >= _MINIMUM_ELEMENTS}
+                out.append((body.group(1), large))
     return out
 
 
@@ -122,7 +119,4 @@ def _plain(shape: str) -> str:
 
 def _elements(shape: str) -> int:
     dims = _SHAPE.match(shape)
-    product = 1
-    for dim in dims.group(2).split(",") if dims and dims.group(2) else []:
-        product *= int(dim)
-    return product
+    return prod(map(int, dims.group(2).split(","))) if dims and dims.group(2) else 1

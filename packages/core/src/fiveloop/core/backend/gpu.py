@@ -6,7 +6,6 @@ GPU has run this yet: it follows the plugin's own start-up, which itself cannot 
 
 import ctypes
 import importlib.util
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,8 @@ _KERNEL_PACKAGES = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 _KERNEL_MODULES = ("_solver", "_linalg", "_hybrid", "_prng", "_sparse", "_rnn")
 # In the order in which they need one another.
 _LIBRARIES = (
-    "cudart",
-    "nvrtc",
-    "cublasLt",
-    "cublas",
-    "nccl",
-    "cupti",
-    "nvJitLink",
-    "cusparse",
-    "cusolver",
-    "cufft",
-    "nvshmem_host",
-    "cudnn",
-)
+    "cudart nvrtc cublasLt cublas nccl cupti nvJitLink cusparse cusolver cufft nvshmem_host cudnn"
+).split()
 
 
 def plugin_path() -> Path | None:
@@ -76,16 +64,12 @@ def _folders(package: str) -> list[Path]:
 
 def _load_libraries() -> None:
     """Load NVIDIA's libraries from their wheels, so that the plugin finds them by name."""
-    found = list(_wheel_libraries())
+    folders = [sorted(folder.glob("**/lib/lib*.so*")) for folder in _folders("nvidia")]
+    found = [library for libraries in folders for library in libraries]
     for name in _LIBRARIES:
         for library in found:
             if library.name.startswith(f"lib{name}.so"):
                 ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-
-
-def _wheel_libraries() -> Iterator[Path]:
-    for folder in _folders("nvidia"):
-        yield from sorted(folder.glob("**/lib/lib*.so*"))
 
 
 def _register_kernels(c_api: Any) -> None:

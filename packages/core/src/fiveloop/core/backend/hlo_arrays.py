@@ -99,12 +99,8 @@ def pad(
     interior: Sequence[int],
 ) -> IRValue:
     """`x` with a scalar put around and between its elements; negative amounts cut."""
-    shape = tuple(
-        [
-            lo + hi + size + max(size - 1, 0) * inner
-            for size, lo, hi, inner in zip(x.shape, low, high, interior, strict=True)
-        ]
-    )
+    sizes = zip(x.shape, low, high, interior, strict=True)
+    shape = tuple([lo + hi + n + max(n - 1, 0) * inner for n, lo, hi, inner in sizes])
     amounts = f"low = {int_list(low)}, high = {int_list(high)}, interior = {int_list(interior)}"
     signature = f"({x.type}, {value.type}) -> {tensor_type(shape, x.dtype)}"
     return b.emit(f"stablehlo.pad {x.name}, {value.name}, {amounts} : {signature}", shape, x.dtype)
@@ -398,12 +394,9 @@ def dot_general(
         axes = lhs_batch, rhs_batch, lhs_contract, rhs_contract
         return _product(b, x, y, axes, shape, out_dtype, precision)
     contracted = _runs_of_pairs(pairs)
-    x, place_x = _merged(
-        b, x, [*[(k,) for k in lhs_batch], *[c[0] for c in contracted], *_runs(free_x)]
-    )
-    y, place_y = _merged(
-        b, y, [*[(k,) for k in rhs_batch], *[c[1] for c in contracted], *_runs(free_y)]
-    )
+    runs_x = [*[(k,) for k in lhs_batch], *[c[0] for c in contracted], *_runs(free_x)]
+    runs_y = [*[(k,) for k in rhs_batch], *[c[1] for c in contracted], *_runs(free_y)]
+    (x, place_x), (y, place_y) = _merged(b, x, runs_x), _merged(b, y, runs_y)
     merged = (
         [place_x[k] for k in lhs_batch],
         [place_y[k] for k in rhs_batch],

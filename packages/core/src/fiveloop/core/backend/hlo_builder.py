@@ -163,14 +163,10 @@ class Builder:
         It may be called while another function is being written: functions are collected apart.
         """
         symbol = self._unique_symbol(name, public)
-        args = [
-            IRValue(f"%arg{i}", tuple(shape), np.dtype(dtype))
-            for i, (shape, dtype) in enumerate(params)
-        ]
+        args = [IRValue(f"%arg{i}", tuple(s), np.dtype(d)) for i, (s, d) in enumerate(params)]
         attrs = param_attrs if param_attrs is not None else [None] * len(args)
-        head = [
-            f"{a.name}: {a.type}{_attr_text(attr)}" for a, attr in zip(args, attrs, strict=True)
-        ]
+        pairs = zip(args, attrs, strict=True)
+        head = [f"{a.name}: {a.type}{_attr_text(attr)}" for a, attr in pairs]
         frame = _Frame()
         self._frames.append(frame)
         try:
@@ -180,13 +176,8 @@ class Builder:
         visibility = "public" if public else "private"
         arrow = f" -> ({types(results)})" if results else ""
         end = f"    return {names(results)} : {types(results)}" if results else "    return"
-        lines = [
-            f"  func.func {visibility} @{symbol}({', '.join(head)}){arrow} {{",
-            *frame.lines,
-            end,
-            "  }",
-        ]
-        self._functions.append((public, "\n".join(lines)))
+        start = f"  func.func {visibility} @{symbol}({', '.join(head)}){arrow} {{"
+        self._functions.append((public, "\n".join([start, *frame.lines, end, "  }"])))
         return symbol
 
     def call(
@@ -225,10 +216,7 @@ class Builder:
             frame.lines.append(f"{frame.indent}{name} = {text}")
             return [IRValue(name, tuple(results[0][0]), np.dtype(results[0][1]))]
         frame.lines.append(f"{frame.indent}{name}:{len(results)} = {text}")
-        return [
-            IRValue(f"{name}#{i}", tuple(shape), np.dtype(dtype))
-            for i, (shape, dtype) in enumerate(results)
-        ]
+        return [IRValue(f"{name}#{i}", tuple(s), np.dtype(d)) for i, (s, d) in enumerate(results)]
 
     def remembered(self, key: object, make: Callable[[], IRValue]) -> IRValue:
         """The value that this region made for `key` before, else a new one."""
@@ -257,14 +245,16 @@ class Builder:
         finally:
             frame.lines, frame.indent = outer_lines, outer_indent
             frame.constants.pop()
-        end = (
-            f"stablehlo.return {names(results)} : {types(results)}"
-            if results
-            else "stablehlo.return"
-        )
+        given = f" {names(results)} : {types(results)}" if results else ""
         params = ", ".join([f"{a.name}: {a.type}" for a in args])
         head = [f"{outer_indent}^bb0({params}):"] if args else []
-        lines = ["{", *head, *inner, f"{outer_indent}  {end}", f"{outer_indent}}}"]
+        lines = [
+            "{",
+            *head,
+            *inner,
+            f"{outer_indent}  stablehlo.return{given}",
+            f"{outer_indent}}}",
+        ]
         return "\n".join(lines), results
 
     @contextmanager
@@ -298,11 +288,8 @@ class Builder:
         if key not in outermost.constants[-1] and not pays:
             return None
         here = frame.lines, frame.indent, frame.constants
-        frame.lines, frame.indent, frame.constants = (
-            outermost.lines,
-            outermost.indent,
-            outermost.constants,
-        )
+        there = outermost.lines, outermost.indent, outermost.constants
+        frame.lines, frame.indent, frame.constants = there
         try:
             return self.remembered(key, make)
         finally:
@@ -346,9 +333,7 @@ def int_list(values: Sequence[int]) -> str:
 
 def int_array(values: Sequence[int]) -> str:
     """Integers as an MLIR array attribute, `array<i64: 1, 2>`."""
-    return (
-        f"array<i64: {', '.join([str(int(v)) for v in values])}>" if len(values) else "array<i64>"
-    )
+    return f"array<i64: {int_list(values)[1:-1]}>" if len(values) else "array<i64>"
 
 
 def _attr_text(attrs: Mapping[str, str] | None) -> str:
@@ -422,12 +407,9 @@ def _dense_text(array: np.ndarray) -> str:
     if array.size > _HEX_ABOVE and array.dtype != np.bool_:
         return f'"0x{np.ascontiguousarray(array).tobytes().hex().upper()}"'
     if array.ndim == 1:
-        return f"[{', '.join([element_text(x) for x in _scalars(array)])}]"
+        scalars = [array[i : i + 1].reshape(()) for i in range(array.size)]
+        return f"[{', '.join(map(element_text, scalars))}]"
     return f"[{', '.join([_dense_text(np.asarray(row)) for row in array])}]"
-
-
-def _scalars(array: np.ndarray) -> list[np.ndarray]:
-    return [array[i : i + 1].reshape(()) for i in range(array.size)]
 
 
 def _float_text(x: np.ndarray) -> str:

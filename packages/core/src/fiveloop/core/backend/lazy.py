@@ -1,6 +1,6 @@
 """Late imports: modules that are slow to import and that few programs need."""
 
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 
@@ -16,52 +16,22 @@ def optional_module(name: str) -> ModuleType | None:
         return None
 
 
-@cache
-def hashlib() -> ModuleType:
-    """The digests of the standard library, which load OpenSSL."""
-    return import_module("hashlib")
-
-
-@cache
-def difflib() -> ModuleType:
-    """The standard library's search for similar names, for errors."""
-    return import_module("difflib")
-
-
-@cache
-def logging() -> ModuleType:
-    """The standard library's logs."""
-    return import_module("logging")
-
-
-@cache
-def scipy_special() -> ModuleType:
-    """SciPy's special functions."""
-    return import_module("scipy.special")
-
-
-@cache
-def mlir() -> ModuleType:
-    """The MLIR bindings, which host callbacks and artifacts need."""
-    return import_module("jaxlib.mlir.ir")
-
-
-@cache
-def mlir_dialects() -> ModuleType:
-    """The module that registers MLIR's dialects with a context."""
-    return import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext")
-
-
-@cache
-def stablehlo() -> ModuleType:
-    """The module that registers the dialect of the programs."""
-    return import_module("jaxlib.mlir._mlir_libs._stablehlo")
-
-
-@cache
-def chlo() -> ModuleType:
-    """The module that registers the dialect of operations that XLA expands."""
-    return import_module("jaxlib.mlir._mlir_libs._chlo")
+hashlib = cache(partial(import_module, "hashlib"))
+"""The digests of the standard library, which load OpenSSL."""
+difflib = cache(partial(import_module, "difflib"))
+"""The standard library's search for similar names, for errors."""
+logging = cache(partial(import_module, "logging"))
+"""The standard library's logs."""
+scipy_special = cache(partial(import_module, "scipy.special"))
+"""SciPy's special functions."""
+mlir = cache(partial(import_module, "jaxlib.mlir.ir"))
+"""The MLIR bindings, which host callbacks and artifacts need."""
+mlir_dialects = cache(partial(import_module, "jaxlib.mlir._mlir_libs._jax_mlir_ext"))
+"""The module that registers MLIR's dialects with a context."""
+stablehlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._stablehlo"))
+"""The module that registers the dialect of the programs."""
+chlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._chlo"))
+"""The module that registers the dialect of operations that XLA expands."""
 
 
 @cache

@@ -24,10 +24,6 @@ class TreeDef(Protocol):
     def num_leaves(self) -> int:
         """How many leaves a tree of this structure has."""
 
-    @property
-    def num_nodes(self) -> int:
-        """How many nodes it has, leaves included."""
-
     def unflatten(self, leaves: Iterable[Any], /) -> Any:
         """Build a tree of this structure."""
 
@@ -59,9 +55,6 @@ class Registry(Protocol):
         self, tree: Any, leaf_predicate: Callable[[KeyPath, Any], bool] | None = None, /
     ) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
         """The same, each leaf with the keys that lead to it."""
-
-    def flatten_one_level(self, tree: Any, /) -> tuple[Iterable[Any], Any] | None:
-        """The children of the root; None if it is a leaf."""
 
     def register_node(
         self,

@@ -8,6 +8,7 @@ program of a derivative goes that way too: `stages(grad(f), x)`. `in_place` says
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def register_stage(rule: StageRule) -> None:
 
 def all_rules() -> list[StageRule]:
     """The rules of all stages, in order; a pass is a stage without being registered here."""
-    passes = [StageRule(p.name, "after this pass", _after_pass(p)) for p in all_passes()]
+    passes = [StageRule(p.name, "after this pass", partial(_after_pass, p)) for p in all_passes()]
     ordered = [*_DERIVATIVES, *passes, *_MACHINE]
     for rule in _rules:
         names = [r.name for r in ordered]
@@ -178,12 +179,9 @@ def all_rules() -> list[StageRule]:
     return ordered
 
 
-def _after_pass(step: Pass) -> Callable[[Stages], ir.Jaxpr]:
-    def make(before: Stages) -> ir.Jaxpr:
-        jaxpr = before.ready
-        return step.run(jaxpr) if step.applies(jaxpr) else jaxpr
-
-    return make
+def _after_pass(step: Pass, before: Stages) -> ir.Jaxpr:
+    jaxpr = before.ready
+    return step.run(jaxpr) if step.applies(jaxpr) else jaxpr
 
 
 def _nonzero(jaxpr: ir.Jaxpr) -> util.Mask:

@@ -169,7 +169,11 @@ class Prepared:
     def ready(self) -> ir.Jaxpr:
         """The jaxpr after all passes."""
         if self._discharged is None:
-            _refuse_free_axes(self.jaxpr)
+            if self.jaxpr.effects and (axes := ir.axes_of(self.jaxpr.effects)):
+                # It has no lanes to run in, unless a `vmap` has bound the axis.
+                error = ir.unbound(self.jaxpr.name or "the program", axes)
+                errors.add_source(error, ir.user_source())
+                raise error
             self._discharged = passes.run_passes(self.jaxpr)
         return self._discharged
 
@@ -186,12 +190,7 @@ class Prepared:
             donated = self.build.donated
             given = [d and not a.accumulates for d, a in zip(donated, in_avals, strict=False)]
             self._lowered[key] = lower_jaxpr(
-                self.ready(),
-                *key,
-                self.name,
-                given,
-                aliased,
-                self.build.keep_unused,
+                self.ready(), *key, self.name, given, aliased, self.build.keep_unused
             )
         return self._lowered[key]
 
@@ -216,10 +215,7 @@ class Prepared:
         # A pass may put an operand in the place of a result, and a weak one where a strong one was traced.
         results = [*self.jaxpr.out_avals, *lowered.out_avals[len(self.jaxpr.outvars) :]]
         executable = client.compile_text(
-            lowered.text,
-            results,
-            options=self.build.choices,
-            host_functions=lowered.host_functions,
+            lowered.text, results, options=self.build.choices, host_functions=lowered.host_functions
         )
         copies = array_copies(executable.optimized_text()) if lowered.updates_in_loops else []
         consts = [to_array(c).buffer for c in lowered.consts]  # type: ignore[arg-type]  # constants are values
@@ -242,14 +238,6 @@ class Prepared:
             emission,
             len(copies),
         )
-
-
-def _refuse_free_axes(jaxpr: ir.Jaxpr) -> None:
-    """A program that goes over a named axis has no lanes to run in, unless a `vmap` has bound the axis."""
-    if jaxpr.effects and (axes := ir.axes_of(jaxpr.effects)):
-        error = ir.unbound(jaxpr.name or "the program", axes)
-        errors.add_source(error, ir.user_source())
-        raise error
 
 
 def prepared(jaxpr: ir.Jaxpr, build: Build | None = None) -> Prepared:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
@@ -89,15 +88,12 @@ def opaque_branch(
     results: Sequence[hlo.TypeSpec],
 ) -> list[hlo.IRValue] | None:
     """What `run` gives, in a branch that the bits of one of the values say is taken; None if none is a number."""
-    numbers = [x for x in values if _is_number(x.dtype) and 0 not in x.shape]
+    filled = [x for x in values if 0 not in x.shape]
+    numbers = [x for x in filled if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16"]
     if not numbers:
         return None
     last = numbers[-1]
     return guarded(b, hlo.bitcast_convert(b, last, f"i{last.dtype.itemsize}"), run, results)
-
-
-def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iuf" or dtype.name == "bfloat16"
 
 
 def _scalar_if(
@@ -218,14 +214,9 @@ class LowerContext:
         """
         functions = self._module.host_functions
         functions.append(fun)
-        return host_calls.host_call(
-            self.b,
-            self.platform,
-            len(functions) - 1,
-            operands,
-            [(a.shape, a.dtype) for a in (self.avals_out if avals is None else avals)],
-            has_side_effect=has_side_effect,
-        )
+        results = [(a.shape, a.dtype) for a in (self.avals_out if avals is None else avals)]
+        given = self.b, self.platform, len(functions) - 1, operands, results
+        return host_calls.host_call(*given, has_side_effect=has_side_effect)
 
     def inline(self, jaxpr: ir.Jaxpr, args: hlo.IRValues) -> list[IRValue]:
         """Write a jaxpr's operations here, and give its results."""
@@ -258,13 +249,8 @@ class LowerContext:
         return hlo.optimization_barrier(self.b, results)
 
     def _step(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
-        ctx = LowerContext(
-            self._module,
-            self._consts,
-            [a.aval for a in eqn.invars],
-            [v.aval for v in eqn.outvars],
-            self._fixed,
-        )
+        avals = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
+        ctx = LowerContext(self._module, self._consts, *avals, self._fixed)
         results = ctx._lowered(eqn, operands)
         if all(x.name in self._fixed for x in operands):
             self._fixed.update(x.name for x in results)
@@ -298,7 +284,13 @@ class LowerContext:
         self, jaxpr: ir.Jaxpr, name: str, args: hlo.IRValues, one_kernel: bool = False
     ) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
-        key = (name, jaxpr.remember("body", lambda: _body_key(jaxpr)))
+
+        def form() -> Hashable:
+            """Equal for jaxprs that are written as one function, unless the program outside has a say in it."""
+            found = form_of(jaxpr)
+            return jaxpr if found is None or found.has_labels else found.key
+
+        key = (name, jaxpr.remember("body", form))
         if key not in self._module.functions:
             self._module.functions[key] = self._function(jaxpr, name)
         symbol = self._module.functions[key]
@@ -337,12 +329,6 @@ class _Names(ir.Environment[IRValue]):
     def read(self, atom: ir.Atom) -> IRValue:
         """The operation that an atom stands for."""
         return self[atom] if isinstance(atom, ir.Var) else self.ctx.constant(atom)
-
-
-def _body_key(jaxpr: ir.Jaxpr) -> Hashable:
-    """Equal for jaxprs that are written as one function; the jaxpr itself if the program outside has a say in it."""
-    form = form_of(jaxpr)
-    return jaxpr if form is None or form.has_labels else form.key
 
 
 def _const_env(consts: Sequence[ir.Constant], args: hlo.IRValues) -> dict[int, IRValue]:
@@ -396,7 +382,13 @@ def lower_jaxpr(
         return ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
 
     specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
-    attrs = [_argument_attr(k, donated, aliased or {}) for k, keep in enumerate(kept) if keep]
+
+    def attr(k: int) -> dict[str, str] | None:
+        if aliased and k in aliased:
+            return {"tf.aliasing_output": f"{aliased[k]} : i32"}
+        return {"jax.buffer_donor": "true"} if donated and donated[k] else None
+
+    attrs = [attr(k) for k, keep in enumerate(kept) if keep]
     b.function("main", specs, public=True, param_attrs=[*[None] * len(consts), *attrs], body=body)
     return Lowered(
         b.text(),
@@ -407,11 +399,3 @@ def lower_jaxpr(
         module.uses_order,
         module.host_functions,
     )
-
-
-def _argument_attr(
-    k: int, donated: Sequence[bool], aliased: Mapping[int, int]
-) -> dict[str, str] | None:
-    if k in aliased:
-        return {"tf.aliasing_output": f"{aliased[k]} : i32"}
-    return {"jax.buffer_donor": "true"} if donated and donated[k] else None

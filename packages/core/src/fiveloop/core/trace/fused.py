@@ -19,7 +19,7 @@ import numpy as np
 from fiveloop.core import arrays, ir, pytree, util
 from fiveloop.core.backend.call import Direct, make_direct
 from fiveloop.core.backend.client import Buffer, aval_of
-from fiveloop.core.lower.dispatch import Compiled, shared_program
+from fiveloop.core.lower.dispatch import shared_program
 from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.modes import SPECIAL
 from fiveloop.core.trace.stage import stage_closed
@@ -120,14 +120,11 @@ def _program(
     # An argument that is handed on, or a constant, needs no program.
     if not jaxpr.outvars or jaxpr.effects or not computed.issuperset(jaxpr.outvars):
         return False
-    return _callable(shared_program(jaxpr), out_trees[0])
-
-
-def _callable(program: Compiled, out_tree: pytree.TreeDef) -> Direct | Literal[False]:
+    program = shared_program(jaxpr)
     if program.needs_python or program.returning:
         return False
     kept = [*[True] * len(program.consts), *program.kept]
-    return make_direct(program.executable, out_tree, consts=program.consts, kept=kept)
+    return make_direct(program.executable, out_trees[0], consts=program.consts, kept=kept)
 
 
 def _key(args: Sequence[Any], kwargs: dict[str, Any], buffers: list[Buffer]) -> Hashable | None:

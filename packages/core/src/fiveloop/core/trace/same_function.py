@@ -45,7 +45,12 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     if known is not None:
         return known.result  # type: ignore[no-any-return]  # what `make` gave for this key
     if reader.has_numbers:
-        _forget_the_oldest_of(_full_key(key, funs, _Reader(tells_numbers=False)), full)
+        # Only a few of a group are kept.
+        group = _full_key(key, funs, _Reader(tells_numbers=False))
+        members = (*(_groups.find(group) or ()), full)
+        _groups.add(group, members[-FEW:])
+        for old in members[:-FEW]:
+            _traced.remove(old)
     with aliasing():
         found = make()
     _traced.add(full, _Known(found, reader.arrays))
@@ -68,13 +73,6 @@ _traced: util.BoundedTable[_Known] = util.BoundedTable(256)
 _groups: util.BoundedTable[tuple[Hashable, ...]] = util.BoundedTable(256)
 FEW = 8
 """So many functions are remembered that differ only by numbers."""
-
-
-def _forget_the_oldest_of(group: Hashable, new: Hashable) -> None:
-    members = (*(_groups.find(group) or ()), new)
-    _groups.add(group, members[-FEW:])
-    for old in members[:-FEW]:
-        _traced.remove(old)
 
 
 def forget_traces() -> None:
@@ -300,14 +298,8 @@ def _names(code: types.CodeType) -> _Names | None:
 
 
 _REACHES_OUT = frozenset(
-    [
-        "IMPORT_NAME",
-        "STORE_GLOBAL",
-        "DELETE_GLOBAL",
-        "STORE_NAME",
-        "LOAD_FROM_DICT_OR_GLOBALS",
-        "LOAD_FROM_DICT_OR_DEREF",
-    ]
+    "IMPORT_NAME STORE_GLOBAL DELETE_GLOBAL STORE_NAME LOAD_FROM_DICT_OR_GLOBALS "
+    "LOAD_FROM_DICT_OR_DEREF".split()
 )
 _SETS_CELL = frozenset(["STORE_DEREF", "DELETE_DEREF"])
 _NUMPY_FUNCTION = type(np.sum)

@@ -292,33 +292,25 @@ def batch_jaxpr(
     places = tuple(axes) if axes else (0,) * len(batched)
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
-    return jaxpr.remember(
-        ("batch", size, dims, wanted, tuple(own), modes.chosen_settings()),
-        lambda: _batch_jaxpr(jaxpr, size, dims, wanted, own),
-    )
-
-
-def _batch_jaxpr(
-    jaxpr: ir.Jaxpr, size: int, dims: Sequence[BatchDim], inst: util.Mask, own: Sequence[bool]
-) -> tuple[ir.Jaxpr, util.Mask]:
     out_batched: list[bool] = []
-    binds = ir.batch_axis(size) in ir.axes_of(jaxpr.effects)
 
     def run(*args: Value) -> list[Value]:
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
+        binds = ir.batch_axis(size) in ir.axes_of(jaxpr.effects)
         trace = BatchTrace(tracer.current_trace(), size, evaluate, binds_batch=binds)
         trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)
         outs, out_dims = run_batch(trace, evaluate, args, dims)
-        out_batched[:] = [want or d is not None for d, want in zip(out_dims, inst, strict=True)]
-        return [
-            move_batch(x, size, d) if b else x
-            for x, d, b in zip(outs, out_dims, out_batched, strict=True)
-        ]
+        out_batched[:] = [want or d is not None for d, want in zip(out_dims, wanted, strict=True)]
+        masked = zip(outs, out_dims, out_batched, strict=True)
+        return [move_batch(x, size, d) if b else x for x, d, b in masked]
 
-    avals = [
-        a if d is None else a.batched(size, d) for a, d in zip(jaxpr.in_avals, dims, strict=True)
-    ]
-    return stage_closed(run, avals, jaxpr.name, jaxpr.hints), tuple(out_batched)
+    def made() -> tuple[ir.Jaxpr, util.Mask]:
+        pairs = zip(jaxpr.in_avals, dims, strict=True)
+        avals = [a if d is None else a.batched(size, d) for a, d in pairs]
+        return stage_closed(run, avals, jaxpr.name, jaxpr.hints), tuple(out_batched)
+
+    key = ("batch", size, dims, wanted, tuple(own), modes.chosen_settings())
+    return jaxpr.remember(key, made)
 
 
 def batched_vars(

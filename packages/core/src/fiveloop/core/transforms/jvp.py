@@ -40,6 +40,11 @@ def nonzero_mask(tangents: ad.Tangents) -> util.Mask:
     return tuple(not isinstance(t, ad.Zero) for t in tangents)
 
 
+def nonzero(tangents: ad.Tangents) -> list[Value]:
+    """The tangents that are not symbolic zeros."""
+    return [t for t in tangents if not isinstance(t, ad.Zero)]
+
+
 def zero_like(x: Value) -> ad.Zero:
     """The symbolic zero tangent of a value.
 
@@ -196,24 +201,22 @@ def jvp_jaxpr(
       in (d, b, e) } (True, False)
     """
     wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
-    return jaxpr.remember(("jvp", nonzero, wanted), lambda: _jvp_jaxpr(jaxpr, nonzero, wanted))
-
-
-def _jvp_jaxpr(jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: util.Mask) -> tuple[ir.Jaxpr, util.Mask]:
     out_nonzero: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
         primals, dots = args[: len(nonzero)], args[len(nonzero) :]
         tangents = with_zeros(nonzero, dots, [x.aval for x in primals])
         outs, outs_dot = jvp_flat(lambda *xs: eval_jaxpr(jaxpr, xs), primals, tangents)
+        pairs = zip(outs_dot, wanted, strict=True)
         out_nonzero[:] = [
-            (want and t.aval.differentiable) or not isinstance(t, ad.Zero)
-            for t, want in zip(outs_dot, inst, strict=True)
+            (want and t.aval.differentiable) or not isinstance(t, ad.Zero) for t, want in pairs
         ]
-        return [*outs, *[instantiate(t) for t, nz in zip(outs_dot, out_nonzero, strict=True) if nz]]
+        return [*outs, *map(instantiate, util.select_by(out_nonzero, outs_dot))]
 
-    dot_avals = [a.tangent() for a in util.select_by(nonzero, jaxpr.in_avals)]
-    dot_hints = [hint and f"tangent of {hint}" for hint in util.select_by(nonzero, jaxpr.hints)]
-    hints = [*jaxpr.hints, *dot_hints]
-    made = stage_closed(run, [*jaxpr.in_avals, *dot_avals], jaxpr.name, hints)
-    return made, tuple(out_nonzero)
+    def made() -> tuple[ir.Jaxpr, util.Mask]:
+        dot_avals = [a.tangent() for a in util.select_by(nonzero, jaxpr.in_avals)]
+        dot_hints = [hint and f"tangent of {hint}" for hint in util.select_by(nonzero, jaxpr.hints)]
+        avals, hints = [*jaxpr.in_avals, *dot_avals], [*jaxpr.hints, *dot_hints]
+        return stage_closed(run, avals, jaxpr.name, hints), tuple(out_nonzero)
+
+    return jaxpr.remember(("jvp", nonzero, wanted), made)

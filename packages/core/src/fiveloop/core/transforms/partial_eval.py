@@ -311,26 +311,13 @@ class _Splitter:
             u or (v in reachable and v in used)
             for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
         )
-        staged = ir.Jaxpr(
-            [*residuals, *util.select_by(staged_in, jaxpr.invars)],
-            staged_eqns,
-            staged_outs,
-            jaxpr.name,
-        )
-        return Split(
-            known,
-            staged,
-            self.unknown_in,
-            staged_in,
-            out_unknown,
-            out_staged,
-            tuple(residuals),
-            self._sources(residuals),
-            tuple(
-                v in self.forced and not u
-                for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)
-            ),
-        )
+        binders = [*residuals, *util.select_by(staged_in, jaxpr.invars)]
+        staged = ir.Jaxpr(binders, staged_eqns, staged_outs, jaxpr.name)
+        masks = self.unknown_in, staged_in, out_unknown, out_staged
+        given = zip(jaxpr.invars, self.unknown_in, strict=True)
+        ref_unknown = tuple(v in self.forced and not u for v, u in given)
+        sources = self._sources(residuals)
+        return Split(known, staged, *masks, tuple(residuals), sources, ref_unknown)
 
     def _moved(
         self, residuals: Sequence[ir.Var]

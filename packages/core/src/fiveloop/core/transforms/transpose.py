@@ -142,10 +142,8 @@ def transpose_jaxpr(
     """
     targets = [getattr(x, "into", None) for x in operands or linear]
     into = tuple([None if x is None else x.aval for x in targets])
-    return jaxpr.remember(
-        ("transpose", linear, cts_nonzero, into),
-        lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero, into),
-    )
+    key = ("transpose", linear, cts_nonzero, into)
+    return jaxpr.remember(key, lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero, into))
 
 
 PARTS = replace(policies.SAVE_EVERYTHING, parts=True)

@@ -58,9 +58,8 @@ class ErrorValue:
         return ErrorValue(self.record[lane])
 
     def __repr__(self) -> str:
-        return (
-            f"ErrorValue({self.record if isinstance(self.record, trace.Tracer) else self.get()!r})"
-        )
+        shown = self.record if isinstance(self.record, trace.Tracer) else repr(self.get())
+        return f"ErrorValue({shown})"
 
 
 pytree.register_node(
@@ -188,19 +187,13 @@ def _traced(
     with insert.INSERTED.to(kinds - {insert.USER}):
         staged, flat = staging.stage_call(fun, values, tree)
     flatten.refuse_closed_over(naming, staged.captured, values, tree)
-    return (
-        insert.insert_checks(staged.jaxpr, kinds - {insert.USER}),
-        [*staged.captured, *values],
-        flat,
-    )
+    jaxpr = insert.insert_checks(staged.jaxpr, kinds - {insert.USER})
+    return jaxpr, [*staged.captured, *values], flat
 
 
 def _kinds(what: str, errors: Any) -> insert.Checks:
-    if (
-        not isinstance(errors, Collection)
-        or isinstance(errors, str)
-        or not insert.KINDS.issuperset(errors)
-    ):
+    is_set = isinstance(errors, Collection) and not isinstance(errors, str)
+    if not is_set or not insert.KINDS.issuperset(errors):
         raise TypeError(
             f"{what}: errors must be a set of kinds of checks, got {errors!r}; join `user_checks`, `index_checks`, "
             f"`nan_checks` and `div_checks` with `|`, or use `all_checks`{at_source(trace.current_source())}"

@@ -41,12 +41,9 @@ class DeferredWrites(phases.DischargeContext):
 
     def read(self, cell: table.Cell, indexer: Indexer, index: ad.Values) -> Value:
         """What the Ref holds at an index, waiting writes included."""
-        waits = self._waits(cell) and cell.writes
-        if (
-            not waits
-            or (indexer.drops and index_bounds.can_be_masked(indexer))
-            or phases.is_whole(indexer, cell.contents.shape)
-        ):
+        masked = indexer.drops and index_bounds.can_be_masked(indexer)
+        whole = masked or phases.is_whole(indexer, cell.contents.shape)
+        if whole or not self.waiting(cell):
             return super().read(cell, indexer, index)
         found = self.forwarded(cell, self.place(cell, indexer, index))
         if found is None:
@@ -55,13 +52,11 @@ class DeferredWrites(phases.DischargeContext):
 
     def contents(self, cell: table.Cell) -> Value:
         """All that the Ref holds, if nothing waits to be written."""
-        if self._waits(cell):
-            return self.peek(cell)
-        return super().contents(cell)
+        return self.peek(cell) if self._waits(cell) else super().contents(cell)
 
     def peek(self, cell: table.Cell) -> Value:
         """All that the Ref holds, if nothing waits to be written."""
-        if self._waits(cell) and cell.writes:
+        if self.waiting(cell):
             raise CannotDefer(cell)
         return super().peek(cell)
 

@@ -137,10 +137,8 @@ def _called(
 ) -> Any:
     call, values = _host_call(what, fun, spec, args, kwargs)
     outs = trace.bind(primitive.callback_p, *values, params=_params(call, kind, vmap))
-    tree = call.results.tree
-    return (
-        None if tree is None else pytree.tree_unflatten(tree, [flatten.as_result(x) for x in outs])
-    )
+    tree, results = call.results.tree, [flatten.as_result(x) for x in outs]
+    return None if tree is None else pytree.tree_unflatten(tree, results)
 
 
 def _params(call: host.HostCall, kind: primitive.CallKind, vmap: Vmap) -> primitive.CallbackParams:

@@ -48,13 +48,8 @@ class OrderedIOEffect(HandledEffect):
 
 
 CallKind = OneOf["pure", "io", "ordered"]
-PREDICATE = ir.ShapedArray((), np.bool_)
 TOKEN = ir.ShapedArray((), np.int32)
-_EFFECTS: dict[CallKind, ir.Effect] = {
-    "pure": PureCallEffect(),
-    "io": IOEffect(),
-    "ordered": OrderedIOEffect(),
-}
+_KINDS = {"pure": PureCallEffect, "io": IOEffect, "ordered": OrderedIOEffect}
 
 
 @dataclass(frozen=True)
@@ -100,4 +95,4 @@ def callback_abstract_eval(avals: ir.Avals, p: CallbackParams) -> ir.Typing:
         prims.array_aval("callback", aval, f"operand {k}")
     tokens = [TOKEN] if p.has_token else []
     outs = [ir.ShapedArray((*p.lead, *a.shape), a.dtype) for a in p.avals]
-    return [*tokens, *outs], frozenset([_EFFECTS[p.kind]])
+    return [*tokens, *outs], frozenset([_KINDS[p.kind]()])

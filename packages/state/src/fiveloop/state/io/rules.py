@@ -91,11 +91,8 @@ def callback_lower(
     """Call it from the program."""
     if p.kind == "ordered":
         raise TypeError("an ordered call has no lowering: thread its token first (`thread_effect`)")
-    return list(
-        ctx.host_call(
-            lambda *arrays: make_calls(p, arrays), operands, has_side_effect=p.kind != "pure"
-        )
-    )
+    run = lambda *arrays: make_calls(p, arrays)
+    return list(ctx.host_call(run, operands, has_side_effect=p.kind != "pure"))
 
 
 def callback_jvp(
@@ -117,10 +114,7 @@ def callback_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.CallbackParams
 ) -> ad.Batched:
     """One equation that makes the calls of all lanes."""
-    moved = [
-        transforms.move_batch(x, size, d) if d is not None else x
-        for x, d in zip(operands, dims, strict=True)
-    ]
+    moved = transforms.in_front(size, operands, dims)
     batch = primitive.Batch(size, tuple(d is not None for d in dims))
     outs = trace.bind(primitive.callback_p, *moved, params=replace(p, batches=(*p.batches, batch)))
     return outs, [0] * len(outs)

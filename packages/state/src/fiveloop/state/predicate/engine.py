@@ -45,10 +45,6 @@ class Guard:
         """The same guard of other operands."""
         return Guard(refs, own, self.shares, self.late)
 
-    def without(self, count: int) -> Guard:
-        """The guard of operands that come after the first few."""
-        return self.on(self.refs[count:], self.own[count:])
-
     def after(self, count: int) -> Guard:
         """The guard of operands before which there are a few that are no Refs."""
         none = (False,) * count
@@ -57,7 +53,7 @@ class Guard:
     def of(self, body: Jaxpr, operands: ad.Values) -> Guard:
         """The guard of what a body takes, whose last binders stand for an equation's last operands."""
         more = len(body.invars) - len(operands)
-        return self.without(-more) if more < 0 else self.after(more)
+        return self.on(self.refs[-more:], self.own[-more:]) if more < 0 else self.after(more)
 
     def read(self, pred: Value, x: Value) -> Value:
         """A lane's own value, to which a derivative flows only if the condition is true."""
@@ -217,15 +213,10 @@ def call_predicate(
 
 def _matters(eqn: ir.Eqn) -> bool:
     """Whether the condition matters to an equation that has no Ref from outside."""
-    return (
-        eqn.primitive in always_rules
-        or ir.acts(eqn)
-        or any(_holds_any(j) for j in ir.jaxprs_in(eqn.params))
-    )
-
-
-def _holds_any(jaxpr: Jaxpr) -> bool:
-    return jaxpr.remember("predicate matters", lambda: any(map(_matters, jaxpr.eqns)))
+    if eqn.primitive in always_rules or ir.acts(eqn):
+        return True
+    held = lambda j: j.remember("predicate matters", lambda: any(map(_matters, j.eqns)))
+    return any(map(held, ir.jaxprs_in(eqn.params)))
 
 
 def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:

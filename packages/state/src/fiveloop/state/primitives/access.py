@@ -107,13 +107,8 @@ def swap_transpose(cts: ad.Tangents, operands: ad.Operands, p: common.SwapParams
     wanted = isinstance(x, ad.UndefinedPrimal)
     places: list[Value] = [i for i in index if isinstance(i, Value)]  # an index is not linear
     if p.indexer.names_each_once:
-        outs = trace.bind(
-            common.swap_p,
-            acc,
-            transforms.instantiate(ct),
-            *places,
-            params=replace(p, returns_old=wanted),
-        )
+        params = replace(p, returns_old=wanted)
+        outs = trace.bind(common.swap_p, acc, transforms.instantiate(ct), *places, params=params)
     else:
         outs = [_last_writers(acc, places, p.indexer)] if wanted else []
         common.write(acc, transforms.instantiate(ad.Zero(element)), p.indexer, places)
