@@ -205,13 +205,15 @@ def call_jvp(
     # jaxpr     : [*ins]                    -> [*outs]
     # jaxpr_jvp : [*ins, *nonzero in_dots]  -> [*outs, *nonzero out_dots]
     params, out_nonzero = changed_alike(p, lambda j, inst: transforms.jvp_jaxpr(j, nonzero, inst))
-    return _called(out_nonzero, bind_call(prim, [*primals, *transforms.nonzero(tangents)], params))
+    return _called(
+        out_nonzero, bind_call(prim, [*primals, *transforms.nonzero_tangents(tangents)], params)
+    )
 
 
 def jvp_of(jaxpr: ir.Jaxpr, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
     """Results and tangents of a jaxpr, run operation by operation."""
     jaxpr_jvp, out_nonzero = transforms.jvp_jaxpr(jaxpr, transforms.nonzero_mask(tangents))
-    args = [*primals, *transforms.nonzero(tangents)]
+    args = [*primals, *transforms.nonzero_tangents(tangents)]
     return _called(out_nonzero, transforms.eval_jaxpr(jaxpr_jvp, args))
 
 
@@ -334,7 +336,7 @@ def call_transpose(
         p, lambda j, wanted: _transposed(j, linear[first:], nonzero, wanted, operands[first:])
     )
     args = [x for x in map(transforms.passed, operands) if x is not None]
-    args += transforms.nonzero(cts)
+    args += transforms.nonzero_tangents(cts)
     results = iter(bind_call(prim, args, params))
     in_cts: ad.Cotangents = [
         (next(results) if nz else ad.Zero(x.aval)) if lin else None

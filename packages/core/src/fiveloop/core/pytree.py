@@ -163,9 +163,7 @@ def tree_reduce(
     6
     """
     leaves = tree_leaves(tree, is_leaf)
-    if initializer is _MISSING:
-        return functools.reduce(fun, leaves)
-    return functools.reduce(fun, leaves, initializer)
+    return functools.reduce(fun, leaves, *([] if initializer is _MISSING else [initializer]))
 
 
 def tree_transpose(outer: TreeDef, inner: TreeDef, tree: Any) -> Any:

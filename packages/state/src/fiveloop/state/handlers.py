@@ -41,12 +41,6 @@ class HandledEffect(ir.Effect):
         return step()
 
 
-def handled_kinds(effects: ir.Effects) -> list[type[HandledEffect]]:
-    """The types of handled effects, in the order in which they are handled."""
-    found: set[Any] = {type(e) for e in effects if isinstance(e, HandledEffect)}
-    return sorted(found, key=lambda kind: (kind.__name__, kind.__module__))
-
-
 @dataclass(frozen=True)
 class Handling:
     """An effect that is being handled: its type, and the type of what its Ref holds."""
@@ -142,7 +136,8 @@ def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
 
 def handle_all(jaxpr: Jaxpr) -> Jaxpr:
     """The program without effects that are handled."""
-    for kind in handled_kinds(jaxpr.effects):
+    found: set[Any] = {type(e) for e in jaxpr.effects if isinstance(e, HandledEffect)}
+    for kind in sorted(found, key=lambda kind: (kind.__name__, kind.__module__)):
         jaxpr = _handle(jaxpr, kind)
     return jaxpr
 

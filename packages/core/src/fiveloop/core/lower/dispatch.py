@@ -60,7 +60,12 @@ class Compiled:
         if len(turns) > 1:
             turns.sort(key=id)
         if isinstance(self.executable, client.CallingExecutable):
-            return self._run_lending(self.executable, turns, written, args)
+            with lent(turns, written) as run, ExitStack() as stack:
+                given = self.executable.execute(self._buffers(args), run)
+                for turn in turns:
+                    stack.enter_context(turn)
+                self._write_back(args, given)
+                return given
         take(turns, written)
         outs: list[client.Buffer] = []
 
@@ -73,21 +78,6 @@ class Compiled:
             return outs
         finally:
             leave(turns)
-
-    def _run_lending(
-        self,
-        executable: client.CallingExecutable,
-        turns: Sequence[Turn],
-        written: Sequence[Turn],
-        args: ad.Values,
-    ) -> list[client.Buffer]:
-        with lent(turns, written) as run:
-            outs = executable.execute(self._buffers(args), run)
-            with ExitStack() as stack:
-                for turn in turns:
-                    stack.enter_context(turn)
-                self._write_back(args, outs)
-            return outs
 
     def _buffers(self, args: ad.Values) -> list[client.Buffer]:
         """What the program takes; arguments that it updates in place give their own memory."""

@@ -69,7 +69,10 @@ def pass_out(error: Exception) -> None:
 
 def hide_frames(error: BaseException) -> None:
     """Take the frames of the library out of the tracebacks of an error and of those that it comes from."""
-    if _full.value or os.environ.get(VARIABLE) == "full" or _is_own_fault(error):
+    own = isinstance(error, AssertionError) and raised_within(error)
+    if own or isinstance(error, errors.CoreError):  # its own fault
+        return
+    if _full.value or os.environ.get(VARIABLE) == "full":
         return
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -79,12 +82,6 @@ def hide_frames(error: BaseException) -> None:
             seen.add(id(each))
             each.__traceback__ = _users(each.__traceback__)
             waiting += [each.__cause__, each.__context__]
-
-
-def _is_own_fault(error: BaseException) -> bool:
-    if isinstance(error, errors.CoreError):
-        return True
-    return isinstance(error, AssertionError) and raised_within(error)
 
 
 def _users(traceback: TracebackType | None) -> TracebackType | None:

@@ -7,7 +7,7 @@ from .cost import jaxpr_time, operations_of, recomputation_time
 from .dce import dce, smaller
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed
 from .jvp import JvpTracer, jvp_flat, jvp_jaxpr, add_tangents, instantiate, nonzero_mask, with_zeros
-from .jvp import nonzero, zero_like, zeros_of
+from .jvp import nonzero_tangents, zero_like, zeros_of
 from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
 from .partial_eval import Split, split
 from .policies import AllOf, Answer, AnyOf, Candidate, Complement, Composable, DEFAULT_PLAN

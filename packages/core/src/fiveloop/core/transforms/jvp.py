@@ -40,7 +40,7 @@ def nonzero_mask(tangents: ad.Tangents) -> util.Mask:
     return tuple(not isinstance(t, ad.Zero) for t in tangents)
 
 
-def nonzero(tangents: ad.Tangents) -> list[Value]:
+def nonzero_tangents(tangents: ad.Tangents) -> list[Value]:
     """The tangents that are not symbolic zeros."""
     return [t for t in tangents if not isinstance(t, ad.Zero)]
 

@@ -120,24 +120,12 @@ class PartialTrace(trace.StageTrace):
         rule = rules.split_rules.find(prim)
         if rule is None or all(unknown):
             return super().process(prim, args, params)
-        return self._split(rule, prim, args, params, unknown)
-
-    def _split(
-        self,
-        rule: rules.Split,
-        prim: ir.Primitive[Any],
-        args: ad.Values,
-        params: Any,
-        unknown: list[bool],
-    ) -> list[Value]:
-        eqn = rules.new_eqn(
-            prim, [ir.Var(x.aval) for x in args], params, source=trace.current_source()
-        )
+        operands = [ir.Var(x.aval) for x in args]
+        eqn = rules.new_eqn(prim, operands, params, source=trace.current_source())
         cut = rule(self.plan, unknown, [False] * len(args), eqn)
-        return run_halves(eqn, cut, args, self.parent, self._record)
-
-    def _record(self, eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
-        return super().process(eqn.primitive, operands, eqn.params)
+        write = super().process
+        record = lambda eqn, operands: write(eqn.primitive, operands, eqn.params)
+        return run_halves(eqn, cut, args, self.parent, record)
 
 
 @trace.leak_checked

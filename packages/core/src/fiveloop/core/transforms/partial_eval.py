@@ -84,7 +84,7 @@ def split(
         _full(kept_out, num_outs),
     )
     plan = replace(plan, kept_out=()) if plan.kept_out else plan
-    return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, *masks, plan).run())
+    return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, plan, *masks).run())
 
 
 def _full(mask: Sequence[bool] | bool, size: int) -> util.Mask:
@@ -106,22 +106,12 @@ class _Step:
 
 
 class _Splitter:
-    def __init__(
-        self,
-        jaxpr: ir.Jaxpr,
-        unknown_in: util.Mask,
-        inst_in: util.Mask,
-        out_unknown: util.Mask,
-        out_inst: util.Mask,
-        fixed_in: util.Mask,
-        kept_out: util.Mask,
-        plan: policies.SavingPlan,
-    ) -> None:
+    def __init__(self, jaxpr: ir.Jaxpr, plan: policies.SavingPlan, *masks: util.Mask) -> None:
+        """The masks are those of `split`, in its order."""
+        unknown_in, inst_in, self.ensure_unknown, self.ensure_inst, fixed_in, kept_out = masks
         self.jaxpr = jaxpr
         self.unknown_in = unknown_in
         self.plan = plan
-        self.ensure_unknown = out_unknown
-        self.ensure_inst = out_inst
         self.inst = {v for v, i, u in zip(jaxpr.invars, inst_in, unknown_in, strict=True) if i or u}
         self.fixed_in = set(util.select_by(fixed_in, jaxpr.invars))
         self.kept_out = ir.used_vars(util.select_by(kept_out, jaxpr.outvars))
