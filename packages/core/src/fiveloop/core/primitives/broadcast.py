@@ -17,18 +17,16 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import check, convert, costs
 
+# The engines call no rule whose tangents or cotangents are all zero: those of one operand or result are values.
 
-def jvp_of_one(
-    prim: ir.Primitive[Any], tangent: Callable[[Value, Value, Value, Any], ad.Tangent]
-) -> rules.Jvp:
+
+def jvp_of_one(prim: ir.Primitive[Any], tangent: Callable[..., ad.Tangent]) -> rules.Jvp:
     """The jvp of a primitive of one operand and one result, from `tangent(t, out, x, p)`."""
 
     def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         (x,), (t,) = primals, tangents
         out = trace.bind1(prim, x, params=p)
-        return [out], [
-            ad.Zero(out.aval.tangent()) if isinstance(t, ad.Zero) else tangent(t, out, x, p)
-        ]
+        return [out], [tangent(t, out, x, p)]
 
     return rule
 
@@ -38,8 +36,6 @@ def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
 
     def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         outs = trace.bind(prim, *primals, params=p)
-        if all(isinstance(t, ad.Zero) for t in tangents):
-            return outs, [ad.Zero(out.aval.tangent()) for out in outs]
         return outs, [*trace.bind(prim, *map(instantiate, tangents), params=p)]
 
     return rule
@@ -58,11 +54,7 @@ def zero_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
 def linear_transpose(back: Any) -> rules.Transpose:
     """The transpose of a one-operand primitive from `back(ct, aval, p)`, with the operand's type."""
 
-    def rule(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
-        (ct,), (x,) = cts, operands
-        return [ad.Zero(x.aval)] if isinstance(ct, ad.Zero) else [back(ct, x.aval, p)]
-
-    return rule
+    return lambda cts, operands, p: [back(*cts, operands[0].aval, p)]
 
 
 def of_linear(operands: ad.Operands, cts: ad.Tangents) -> ad.Cotangents:
@@ -74,10 +66,7 @@ def of_linear(operands: ad.Operands, cts: ad.Tangents) -> ad.Cotangents:
 def same_dims_batch(prim: ir.Primitive[Any]) -> rules.Batch:
     """The batching rule of a primitive that gives each operand back, changed element by element."""
 
-    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-        return trace.bind(prim, *operands, params=p), list(dims)
-
-    return rule
+    return lambda size, operands, dims, p: (trace.bind(prim, *operands, params=p), list(dims))
 
 
 def batch_in_front(prim: ir.Primitive[Any], batched: Callable[[Any, ir.Dim], Any]) -> rules.Batch:

@@ -8,6 +8,7 @@ size. Once all axes of a collective are such, it is ordinary operations on rows,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Pick, Span
 from fiveloop.core.primitives import broadcast, check, elementwise, monoids, take
 from fiveloop.core.primitives.reduce import reduce_max, reduce_min
-from fiveloop.core.primitives.shape import concatenate, iota
+from fiveloop.core.primitives.shape import concatenate, iota, stack
 
 Groups = tuple[tuple[int, ...], ...] | None
 Axes = tuple[ir.NamedAxis | int, ...]
@@ -57,6 +58,10 @@ class CollectiveParams:
         """The same for values with one more axis in front."""
         return self
 
+    def turned(self) -> Self:
+        """The same the other way round."""
+        return self
+
 
 @dataclass(frozen=True)
 class AxisParams(CollectiveParams):
@@ -83,12 +88,18 @@ class AllToAllParams(CollectiveParams):
     def carrying(self) -> Self:
         return replace(self, split_axis=self.split_axis + 1, concat_axis=self.concat_axis + 1)
 
+    def turned(self) -> Self:
+        return replace(self, split_axis=self.concat_axis, concat_axis=self.split_axis)
+
 
 @dataclass(frozen=True)
 class PermuteParams(CollectiveParams):
     """Pairs of lanes: the value goes from the first to the second."""
 
     perm: tuple[tuple[int, int], ...] = ()
+
+    def turned(self) -> Self:
+        return replace(self, perm=tuple((destination, source) for source, destination in self.perm))
 
 
 axis_index_p: ir.Primitive[IndexParams] = ir.Primitive("axis_index")
@@ -159,17 +170,13 @@ def _cut(x: Value, axis: int, parts: int) -> Value:
     return broadcast.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
 
 
-def _reduce_rows(reduce: Callable[[Value, int], Value]) -> Any:
-    def rule(rows: Value, p: CollectiveParams) -> Value:
-        groups = p.groups or (tuple(range(rows.shape[0])),)
-        if len({*map(len, groups)}) == 1:
-            of_groups = reduce(_grouped(rows, p.groups), 1)
-        else:
-            each = [reduce(_take(rows, group), 0) for group in groups]
-            of_groups = concatenate([broadcast.reshape(x, (1, *x.shape)) for x in each], 0)
-        return _to_each_lane(of_groups, p.groups, rows.shape[0])
-
-    return rule
+def _reduce_rows(reduce: Callable[[Value, int], Value], rows: Value, p: CollectiveParams) -> Value:
+    groups = p.groups or (tuple(range(rows.shape[0])),)
+    if len({*map(len, groups)}) == 1:
+        of_groups = reduce(_grouped(rows, p.groups), 1)
+    else:
+        of_groups = stack([reduce(_take(rows, group), 0) for group in groups])
+    return _to_each_lane(of_groups, p.groups, rows.shape[0])
 
 
 def _gather_rows(rows: Value, p: AxisParams) -> Value:
@@ -217,19 +224,23 @@ def _permute_rows(rows: Value, p: PermuteParams) -> Value:
 Rows = Callable[[Value, Any], Value]
 
 
-def _collective_batch(prim: ir.Primitive[Any], of_rows: Rows) -> Any:
-    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-        (x,), (d,) = operands, dims
-        axis = ir.batch_axis(size)
-        if axis in p.axes:
-            out, dim = _over_batch(prim, of_rows, x, d, p, p.axes.index(axis))
-            return [out], [dim]
-        assert d is not None, "unreachable: the trace handles what is not batched"
-        # Another axis than those of the collective goes along, in front of each lane's value.
-        moved = broadcast.move_axis(x, d, p.num_here)
-        return [trace.bind1(prim, moved, params=p.carrying())], [p.num_here]
-
-    return rule
+def _collective_batch(
+    prim: ir.Primitive[Any],
+    of_rows: Rows,
+    size: int,
+    operands: ad.Values,
+    dims: ad.BatchAxes,
+    p: Any,
+) -> ad.Batched:
+    (x,), (d,) = operands, dims
+    axis = ir.batch_axis(size)
+    if axis in p.axes:
+        out, dim = _over_batch(prim, of_rows, x, d, p, p.axes.index(axis))
+        return [out], [dim]
+    assert d is not None, "unreachable: the trace handles what is not batched"
+    # Another axis than those of the collective goes along, in front of each lane's value.
+    moved = broadcast.move_axis(x, d, p.num_here)
+    return trace.bind(prim, moved, params=p.carrying()), [p.num_here]
 
 
 def _over_batch(
@@ -258,7 +269,11 @@ def _without_rows(prim: ir.Primitive[Any], x: Value, d: int | None, p: Any, k: i
     if p.groups is not None:
         return None
     if prim in _REDUCTIONS:
-        over = _over_lanes(prim, x, d, p.axes[k].size)
+        over = x  # all lanes have the same, or theirs are along `d`
+        if d is not None:
+            over = _REDUCTIONS[prim](x, d)
+        elif prim is psum_p:
+            over = elementwise.mul(x, p.axes[k].size)
         rest = (*p.axes[:k], *p.axes[k + 1 :])
         return trace.bind1(prim, over, params=replace(p, axes=rest)) if rest else over
     if prim is all_gather_p and len(p.axes) == 1:
@@ -271,28 +286,17 @@ def _without_rows(prim: ir.Primitive[Any], x: Value, d: int | None, p: Any, k: i
 _REDUCTIONS = {psum_p: broadcast.reduce_sum, pmax_p: reduce_max, pmin_p: reduce_min}
 
 
-def _over_lanes(prim: ir.Primitive[Any], x: Value, d: int | None, size: int) -> Value:
-    """A reduction over lanes that are along `d`, or all have the same."""
-    if d is not None:
-        return _REDUCTIONS[prim](x, d)
-    return elementwise.mul(x, size) if prim is psum_p else x
-
-
 # types
 
 LaneShape = Callable[[str, ir.ShapedArray, Any], tuple[int, ...]]
 
 
-def _collective_aval(name: str, kinds: str, shape: LaneShape) -> Any:
-    def rule(avals: ir.Avals, p: Any) -> ir.Typing:
-        (x,) = check.array_avals(name, avals, 1)
-        check.check_kind(name, x, kinds)
-        here = p.num_here
-        lane = x.update(shape=x.shape[here:])
-        out = x.update(shape=(*x.shape[:here], *shape(name, lane, p)))
-        return [out], _effects(p)
-
-    return rule
+def _collective_aval(name: str, kinds: str, shape: LaneShape, avals: ir.Avals, p: Any) -> ir.Typing:
+    (x,) = check.array_avals(name, avals, 1)
+    check.check_kind(name, x, kinds)
+    here = p.num_here
+    lane = x.update(shape=x.shape[here:])
+    return [x.update(shape=(*x.shape[:here], *shape(name, lane, p)))], _effects(p)
 
 
 def _effects(p: Any) -> ir.Effects:
@@ -353,26 +357,11 @@ def _extreme_tangent(t: Value, out: Value, x: Value, p: CollectiveParams) -> Val
     return monoids.mean_of_winners(x, out, t, lambda z: trace.bind1(psum_p, z, params=p))
 
 
-def _exchanged_back(p: AllToAllParams) -> AllToAllParams:
-    return replace(p, split_axis=p.concat_axis, concat_axis=p.split_axis)
-
-
-def _sent_back(p: PermuteParams) -> PermuteParams:
-    return replace(p, perm=tuple((destination, source) for source, destination in p.perm))
-
-
-def _as_it_is(p: Any) -> Any:
-    return p
-
-
 # rows of the table
 
 
-def _unbound_impl(name: str) -> Any:
-    def rule(values: ad.Values, p: Any) -> list[Value]:
-        raise ir.unbound(name, ir.axes_in(p))
-
-    return rule
+def _unbound_impl(name: str, values: ad.Values, p: Any) -> list[Value]:
+    raise ir.unbound(name, ir.axes_in(p))
 
 
 NO_LOWERING = rules.Refusal(
@@ -386,39 +375,38 @@ def _define(
     shape: LaneShape,
     of_rows: Rows,
     back: ir.Primitive[Any] | None = None,
-    turned: Callable[[Any], Any] = _as_it_is,
 ) -> None:
-    """Fill the row of a collective: one that is linear goes `back` by a collective of the params `turned` round."""
+    """Fill the row of a collective: one that is linear goes `back` by a collective of the params turned round."""
     jvp = broadcast.jvp_of_one(prim, _extreme_tangent)
     transpose: rules.Transpose | rules.Refusal = rules.NOT_LINEAR
     if back is not None:
         jvp = broadcast.linear_jvp(prim)
         transpose = broadcast.linear_transpose(
-            lambda ct, aval, p: trace.bind1(back, ct, params=turned(p))
+            lambda ct, aval, p: trace.bind1(back, ct, params=p.turned())
         )
     rules.define(
         prim,
-        abstract_eval=_collective_aval(prim.name, kinds, shape),
+        abstract_eval=partial(_collective_aval, prim.name, kinds, shape),
         lower=NO_LOWERING,
         jvp=jvp,
         transpose=transpose,
-        batch=_collective_batch(prim, of_rows),
-        impl=_unbound_impl(prim.name),
+        batch=partial(_collective_batch, prim, of_rows),
+        impl=partial(_unbound_impl, prim.name),
     )
 
 
-_define(psum_p, "iufc", _same_shape, _reduce_rows(broadcast.reduce_sum), psum_p)
-_define(pmax_p, "biuf", _same_shape, _reduce_rows(reduce_max))
-_define(pmin_p, "biuf", _same_shape, _reduce_rows(reduce_min))
+_define(psum_p, "iufc", _same_shape, partial(_reduce_rows, broadcast.reduce_sum), psum_p)
+_define(pmax_p, "biuf", _same_shape, partial(_reduce_rows, reduce_max))
+_define(pmin_p, "biuf", _same_shape, partial(_reduce_rows, reduce_min))
 _define(all_gather_p, "biufc", _gathered_shape, _gather_rows, psum_scatter_p)
 _define(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, all_gather_p)
-_define(all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, all_to_all_p, _exchanged_back)
-_define(ppermute_p, "biufc", _same_shape, _permute_rows, ppermute_p, _sent_back)
+_define(all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, all_to_all_p)
+_define(ppermute_p, "biufc", _same_shape, _permute_rows, ppermute_p)
 rules.define(
     axis_index_p,
     abstract_eval=lambda avals, p: ([ir.ShapedArray((), INT32)], _effects(p)),
     lower=NO_LOWERING,
     jvp=broadcast.zero_jvp(axis_index_p),
     batch=lambda size, operands, dims, p: ([iota(INT32, (size,))], [0]),
-    impl=_unbound_impl("axis_index"),
+    impl=partial(_unbound_impl, "axis_index"),
 )

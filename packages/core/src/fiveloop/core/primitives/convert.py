@@ -67,18 +67,15 @@ def _convert_aval(avals: ir.Avals, p: ConvertParams) -> list[ir.Aval]:
 
 
 def _convert_jvp(primals: ad.Values, tangents: ad.Tangents, p: ConvertParams) -> ad.Duals:
-    out = trace.bind1(convert_p, *primals, params=p)
-    (t,) = tangents
+    (t,), out = tangents, trace.bind1(convert_p, *primals, params=p)
     if isinstance(t, ad.Zero) or not out.aval.differentiable:
         return [out], [ad.Zero(out.aval.tangent())]
     return [out], [convert(t, p.dtype)]
 
 
 def _convert_transpose(cts: ad.Tangents, operands: ad.Operands, p: ConvertParams) -> ad.Cotangents:
-    (ct,), (x,) = cts, operands
-    if isinstance(ct, ad.Zero):
-        return [ad.Zero(x.aval)]
-    return [convert_back(ct, x.aval.dtype)]
+    assert isinstance(cts[0], Value), "unreachable: the only cotangent is not zero"
+    return [convert_back(cts[0], operands[0].aval.dtype)]
 
 
 def convert_back(ct: Value, dtype: np.dtype[Any]) -> Value:
@@ -95,10 +92,7 @@ rules.define(
     lower=lambda ctx, operands, p: [hlo.convert(ctx.b, operands[0], p.dtype)],
     jvp=_convert_jvp,
     transpose=_convert_transpose,
-    batch=lambda size, operands, dims, p: (
-        [trace.bind1(convert_p, *operands, params=p)],
-        list(dims),
-    ),
+    batch=lambda size, xs, dims, p: (trace.bind(convert_p, *xs, params=p), list(dims)),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -169,17 +170,16 @@ def _turned(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
 def _dot_jvp(primals: ad.Values, tangents: ad.Tangents, p: DotParams) -> ad.Duals:
     (x, y), (t, u) = primals, tangents
     out = trace.bind1(dot_general_p, x, y, params=p)
-    parts = [trace.bind1(dot_general_p, t, y, params=p)] if not isinstance(t, ad.Zero) else []
-    parts += [trace.bind1(dot_general_p, x, u, params=p)] if not isinstance(u, ad.Zero) else []
-    if not parts or not out.aval.differentiable:
+    if not out.aval.differentiable:
         return [out], [ad.Zero(out.aval.tangent())]
-    return [out], [parts[0] if len(parts) == 1 else elementwise.add(*parts)]
+    given = [(a, b) for a, b in ((t, y), (x, u)) if isinstance(a, Value) and isinstance(b, Value)]
+    parts = [trace.bind1(dot_general_p, a, b, params=p) for a, b in given]
+    return [out], [reduce(elementwise.add, parts)]
 
 
 def _dot_transpose(cts: ad.Tangents, operands: ad.Operands, p: DotParams) -> ad.Cotangents:
     (ct,), (x, y) = cts, operands
-    if isinstance(ct, ad.Zero):
-        return broadcast.of_linear(operands, [ad.Zero(v.aval) for v in operands])
+    assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
     if isinstance(y, Value):
         return [_transposed(ct, y, x.aval, p, 0), None]
     return [None, _transposed(ct, check.known_factor("dot_general", x), y.aval, p, 1)]
@@ -236,11 +236,9 @@ def _dot_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: DotParams)
 
 
 def _dot_cost(avals: ir.Avals, p: DotParams) -> rules.Cost:
-    x, y = avals
     (out,) = _dot_aval(avals, p)
-    flops = 2 * ir.size_of(out.shape) * ir.size_of([x.shape[k] for k in p.contract[0]])
-    moved = sum(ir.size_of(a.shape) * a.dtype.itemsize for a in (x, y, out))
-    return rules.Cost(flops, moved)
+    flops = 2 * ir.size_of(out.shape) * ir.size_of([avals[0].shape[k] for k in p.contract[0]])
+    return rules.Cost(flops, ir.bytes_of([*avals, out]))
 
 
 rules.define(

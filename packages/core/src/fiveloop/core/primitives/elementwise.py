@@ -18,6 +18,9 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.primitives import broadcast, check, convert, costs, family
 
 NUMBERS = "biufc"  # bools too: their sum is `or`, their product `and`, as in NumPy
+_shift = partial(family.binary, kinds="iu")
+_rounding = partial(family.unary, kinds="f", unchanged="biu")
+_bits = partial(family.binary, kinds="biu")
 
 # comparisons and bits
 
@@ -39,7 +42,7 @@ greater: family.Binary = family.comparison(
 greater_equal: family.Binary = family.comparison(
     "greater_equal", "Whether elements of `x` are greater than or equal to those of `y`.", "GE"
 )
-bitwise_and: family.Binary = family.binary(
+bitwise_and: family.Binary = _bits(
     "bitwise_and",
     """`and` of bools, or of the bits of integers.
 
@@ -47,35 +50,29 @@ bitwise_and: family.Binary = family.binary(
     (Array([ True, False], dtype=bool), 2)
     """,
     hlo.and_,
-    kinds="biu",
 )
 bitwise_and_p = bitwise_and.prim
-bitwise_or: family.Binary = family.binary(
-    "bitwise_or", "`or` of bools, or of the bits of integers.", hlo.or_, kinds="biu"
+bitwise_or: family.Binary = _bits(
+    "bitwise_or", "`or` of bools, or of the bits of integers.", hlo.or_
 )
-bitwise_xor: family.Binary = family.binary(
-    "bitwise_xor", "`xor` of bools, or of the bits of integers.", hlo.xor, kinds="biu"
+bitwise_xor: family.Binary = _bits(
+    "bitwise_xor", "`xor` of bools, or of the bits of integers.", hlo.xor
 )
 bitwise_not: family.Unary = family.unary(
     "bitwise_not", "`not` of bools, or of the bits of integers.", hlo.not_, kinds="biu"
 )
-shift_left: family.Binary = family.binary(
-    "shift_left",
-    "The bits of `x` moved up by `y` places; zeros come in.",
-    hlo.shift_left,
-    kinds="iu",
+shift_left: family.Binary = _shift(
+    "shift_left", "The bits of `x` moved up by `y` places; zeros come in.", hlo.shift_left
 )
-shift_right_logical: family.Binary = family.binary(
+shift_right_logical: family.Binary = _shift(
     "shift_right_logical",
     "The bits of `x` moved down by `y` places; zeros come in.",
     hlo.shift_right_logical,
-    kinds="iu",
 )
-shift_right_arithmetic: family.Binary = family.binary(
+shift_right_arithmetic: family.Binary = _shift(
     "shift_right_arithmetic",
     "The bits of `x` moved down by `y` places; copies of the sign come in.",
     hlo.shift_right_arithmetic,
-    kinds="iu",
 )
 population_count: family.Unary = family.unary(
     "population_count", "The number of bits that are set.", hlo.popcnt, kinds="iu"
@@ -143,15 +140,11 @@ def _select_aval(avals: ir.Avals, p: Any) -> list[ir.Aval]:
 
 def _select_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
     out = trace.bind1(select_p, *primals)
-    _, t, u = tangents
-    if isinstance(t, ad.Zero) and isinstance(u, ad.Zero):
-        return [out], [ad.Zero(out.aval.tangent())]
-    sides = [_zero_without_axes(s) if isinstance(s, ad.Zero) else s for s in (t, u)]
+    # The tangent of a side that has none needs no axes.
+    sides = [
+        convert.convert(0, t.aval.dtype) if isinstance(t, ad.Zero) else t for t in tangents[1:]
+    ]
     return [out], [family.fit(trace.bind1(select_p, primals[0], *sides), out.aval)]
-
-
-def _zero_without_axes(t: ad.Zero) -> Value:
-    return convert.convert(0, t.aval.dtype)
 
 
 rules.define(
@@ -249,43 +242,46 @@ pow: family.Binary = family.binary(
 )
 
 
-def _extreme_jvp(first: family.Binary, second: family.Binary, prim: ir.Primitive[Any]) -> rules.Jvp:
+def _extreme_jvp(
+    first: family.Binary,
+    second: family.Binary,
+    prim: ir.Primitive[Any],
+    primals: ad.Values,
+    tangents: ad.Tangents,
+    p: Any,
+) -> ad.Duals:
     """The tangent of an extreme: of the operand that wins, and half of both at a tie, without 0 * inf.
 
     `first` says where the first operand wins, `second` where the other does. Each mask chooses between a tangent and
     zero: so a transpose does not have to choose between two numbers, which takes a processor a branch.
     """
+    out = trace.bind1(prim, *primals, params=p)
+    one, other = first(*primals), second(*primals)
+    masks = zip((one, other), (other, one), tangents, strict=True)
+    given = [(no_worse, worst, t) for no_worse, worst, t in masks if not isinstance(t, ad.Zero)]
+    parts = [_where(bitwise_and(a, bitwise_not(b)), t) for a, b, t in given]
+    both = mul(reduce(add, [t for _, _, t in given]), 0.5)
+    parts.append(_where(bitwise_and(one, other), both))
+    return [out], [family.fit(reduce(add, parts), out.aval)]
 
-    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
-        out = trace.bind1(prim, *primals, params=p)
-        one, other = first(*primals), second(*primals)
-        masks = zip((one, other), (other, one), tangents, strict=True)
-        given = [(no_worse, worst, t) for no_worse, worst, t in masks if not isinstance(t, ad.Zero)]
-        if not given:
-            return [out], [ad.Zero(out.aval.tangent())]
-        parts = [
-            select(bitwise_and(a, bitwise_not(b)), t, broadcast.full_like(t, 0))
-            for a, b, t in given
-        ]
-        both = mul(reduce(add, [t for _, _, t in given]), 0.5)
-        parts.append(select(bitwise_and(one, other), both, broadcast.full_like(both, 0)))
-        return [out], [family.fit(reduce(add, parts), out.aval)]
 
-    return rule
+def _where(mask: Value, t: Value) -> Value:
+    """A tangent where a mask is true, zero elsewhere."""
+    return select(mask, t, broadcast.full_like(t, 0))
 
 
 maximum: family.Binary = family.binary(
     "maximum",
     "The greater of two elements; NaN wins. Its derivative is shared equally at a tie.",
     hlo.max,
-    whole_jvp=partial(_extreme_jvp, greater_equal, less_equal),
+    whole_jvp=lambda prim: partial(_extreme_jvp, greater_equal, less_equal, prim),
     kinds=NUMBERS,
 )
 minimum: family.Binary = family.binary(
     "minimum",
     "The lesser of two elements; NaN wins. Its derivative is shared equally at a tie.",
     hlo.min,
-    whole_jvp=partial(_extreme_jvp, less_equal, greater_equal),
+    whole_jvp=lambda prim: partial(_extreme_jvp, less_equal, greater_equal, prim),
     kinds=NUMBERS,
 )
 nextafter: family.Binary = family.binary(
@@ -311,11 +307,6 @@ def clamp(low: ArrayLike, x: ArrayLike, high: ArrayLike) -> Value:
     return trace.bind1(clamp_p, lo, value, hi)
 
 
-def _clamp_inside(t: Value, out: Value, low: Value, x: Value, high: Value) -> Value:
-    inside = bitwise_and(greater_equal(x, low), less_equal(x, high))
-    return select(inside, t, broadcast.full_like(t, 0))
-
-
 family.define_elementwise(
     clamp_p,
     count=3,
@@ -324,9 +315,11 @@ family.define_elementwise(
     jvp=family.jvp_elementwise(
         clamp_p,
         [
-            lambda t, out, low, x, high: select(less(x, low), t, broadcast.full_like(t, 0)),
-            _clamp_inside,
-            lambda t, out, low, x, high: select(greater(x, high), t, broadcast.full_like(t, 0)),
+            lambda t, out, low, x, high: _where(less(x, low), t),
+            lambda t, out, low, x, high: _where(
+                bitwise_and(greater_equal(x, low), less_equal(x, high)), t
+            ),
+            lambda t, out, low, x, high: _where(greater(x, high), t),
         ],
     ),
 )
@@ -350,12 +343,6 @@ def _unsigned_sign(b: hlo.Builder, x: hlo.IRValue, /) -> hlo.IRValue:
     return hlo.min(b, x, hlo.constant(b, 1, x.shape, x.dtype))
 
 
-def _abs_term(t: Value, y: Value, x: Value) -> Value:
-    if x.dtype.kind != "c":
-        return mul(t, sign(x))
-    return real(mul(t, conj(sign(x))))
-
-
 sign: family.Unary = family.unary(
     "sign",
     "-1, 0 or 1 as an element is negative, zero or positive; z/|z| of a complex number.",
@@ -367,31 +354,21 @@ abs: family.Unary = family.unary(
     "abs",
     "The distance of each element from zero; its derivative at zero is zero.",
     hlo.abs,
-    _abs_term,
+    lambda t, y, x: real(mul(t, conj(sign(x)))) if x.dtype.kind == "c" else mul(t, sign(x)),
     kinds="ifc",
     out=arrays.real_dtype,
     unchanged="bu",
 )
-floor: family.Unary = family.unary(
-    "floor",
-    "The greatest integer not above each element, in the same dtype.",
-    hlo.floor,
-    kinds="f",
-    unchanged="biu",
+floor: family.Unary = _rounding(
+    "floor", "The greatest integer not above each element, in the same dtype.", hlo.floor
 )
-ceil: family.Unary = family.unary(
-    "ceil",
-    "The least integer not below each element, in the same dtype.",
-    hlo.ceil,
-    kinds="f",
-    unchanged="biu",
+ceil: family.Unary = _rounding(
+    "ceil", "The least integer not below each element, in the same dtype.", hlo.ceil
 )
-round: family.Unary = family.unary(
+round: family.Unary = _rounding(
     "round",
     "The nearest integer, a half to the even one, in the same dtype.",
     hlo.round_nearest_even,
-    kinds="f",
-    unchanged="biu",
 )
 _stop_gradient: family.Unary = family.unary(
     "stop_gradient", "The same numbers, as constants.", lambda b, x: x, kinds=NUMBERS
@@ -482,31 +459,24 @@ rsqrt: family.Unary = family.unary(
     lambda t, y, x: mul(t, mul(-0.5, div(rsqrt(x), x))),
     flops=costs.DIVISION,
 )
-cbrt: family.Unary = family.unary(
-    "cbrt",
-    "The real cube root.",
-    hlo.cbrt,
-    lambda t, y, x: div(t, mul(square(y), 3)),
-    kinds="f",
-    flops=costs.SLOW,
+cbrt: family.Unary = family.long_series(
+    "cbrt", "The real cube root.", hlo.cbrt, lambda t, y, x: div(t, mul(square(y), 3)), kinds="f"
 )
-exp: family.Unary = family.unary(
-    "exp", "e to the power of each element.", hlo.exp, lambda t, y, x: mul(t, y), flops=costs.EXP
+exp: family.Unary = family.short_series(
+    "exp", "e to the power of each element.", hlo.exp, lambda t, y, x: mul(t, y)
 )
-expm1: family.Unary = family.unary(
+expm1: family.Unary = family.short_series(
     "expm1",
     "e to the power of each element, minus one, exact near zero.",
     hlo.expm1,
     lambda t, y, x: mul(t, add(y, 1)),
-    flops=costs.EXP,
 )
-log: family.Unary = family.unary(
-    "log", "The natural logarithm.", hlo.log, lambda t, y, x: div(t, x), flops=costs.EXP
+log: family.Unary = family.short_series(
+    "log", "The natural logarithm.", hlo.log, lambda t, y, x: div(t, x)
 )
-log1p: family.Unary = family.unary(
+log1p: family.Unary = family.short_series(
     "log1p",
     "The natural logarithm of one plus each element, exact near zero.",
     hlo.log1p,
     lambda t, y, x: div(t, add(x, 1)),
-    flops=costs.EXP,
 )

@@ -7,7 +7,7 @@ shape, save that an operand without axes may stand beside any others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, errors, ir, rules, trace
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
-from fiveloop.core.primitives import broadcast, check, convert
+from fiveloop.core.primitives import broadcast, check, convert, costs
 
 Term = Callable[..., Value | None]
 """The part of a derivative that an operand has: `term(t, out, *primals)`, linear in `t`; None where it is zero."""
@@ -204,11 +204,6 @@ def fit(t: Value, aval: ir.Aval) -> Value:
     )
 
 
-def unbroadcast(ct: Value, aval: ir.Aval) -> Value:
-    """A cotangent in the shape of the operand: summed for an operand without axes."""
-    return ct if ir.same_shape(ct.shape, aval.shape) else broadcast.reduce_sum(ct)
-
-
 def jvp_elementwise(prim: ir.Primitive[Any], terms: Sequence[Term | None]) -> rules.Jvp:
     """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
 
@@ -226,10 +221,9 @@ def jvp_elementwise(prim: ir.Primitive[Any], terms: Sequence[Term | None]) -> ru
 
 
 def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> rules.Transpose:
-    """The cotangent of each linear operand by `term(ct, *others)`, the other operands in order."""
+    """The cotangent of each linear operand by `term(ct, *others)`; summed for an operand without axes."""
 
     def rule(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
-        (ct,) = cts
         outs: ad.Cotangents = []
         for k, (term, x) in enumerate(zip(terms, operands, strict=True)):
             if not isinstance(x, ad.UndefinedPrimal):
@@ -239,12 +233,9 @@ def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> rules.Tran
                 raise errors.RuleError(
                     f"`{name}` has no transpose: it is not linear in operand {k}"
                 )
-            others = [*operands[:k], *operands[k + 1 :]]
-            outs.append(
-                ad.Zero(x.aval)
-                if isinstance(ct, ad.Zero)
-                else unbroadcast(term(ct, *others), x.aval)
-            )
+            x_bar = term(*cts, *operands[:k], *operands[k + 1 :])
+            repeated = not ir.same_shape(x_bar.shape, x.aval.shape)
+            outs.append(broadcast.reduce_sum(x_bar) if repeated else x_bar)
         return outs
 
     return rule
@@ -360,6 +351,10 @@ def binary(
         return apply_binary(prim, x, y, inexact)
 
     return cast(Binary, _described(fun, prim, doc))
+
+
+short_series = partial(unary, flops=costs.EXP)
+long_series = partial(unary, flops=costs.SLOW)
 
 
 def _described(fun: Any, prim: ir.Primitive[Any], doc: str) -> Any:

@@ -84,27 +84,15 @@ def _first_of_equals(beats: Combine, old: Value, new: Value) -> Value:
     return elementwise.select(wins, new, old)
 
 
+_greater = partial(_first_of_equals, elementwise.greater)
+_lesser = partial(_first_of_equals, elementwise.less)
 MONOIDS = {
     m.name: m
     for m in (
         Monoid("add", "+=", "iufc", elementwise.add, elementwise.add, _scaled),
         Monoid("mul", "*=", "iufc", elementwise.mul, elementwise.mul, special.integer_pow),
-        Monoid(
-            "max",
-            "max=",
-            "iuf",
-            partial(_first_of_equals, elementwise.greater),
-            elementwise.maximum,
-            _once,
-        ),
-        Monoid(
-            "min",
-            "min=",
-            "iuf",
-            partial(_first_of_equals, elementwise.less),
-            elementwise.minimum,
-            _once,
-        ),
+        Monoid("max", "max=", "iuf", _greater, elementwise.maximum, _once),
+        Monoid("min", "min=", "iuf", _lesser, elementwise.minimum, _once),
         Monoid("and", "&=", "biu", elementwise.bitwise_and, elementwise.bitwise_and, _once),
         Monoid("or", "|=", "biu", elementwise.bitwise_or, elementwise.bitwise_or, _once),
     )

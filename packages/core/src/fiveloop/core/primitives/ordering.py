@@ -61,37 +61,24 @@ def _through(
     return [x if isinstance(x, ad.Zero) else next(passed) for x in xs]
 
 
-def _barrier_jvp(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
-    return trace.bind(barrier_p, *primals, params=p), _through(barrier_p, (), tangents, p)
-
-
-def _barrier_transpose(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
-    return broadcast.of_linear(operands, _through(barrier_p, (), cts, p))
-
-
-def _barrier_lower(ctx: Any, xs: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
-    return hlo.optimization_barrier(ctx.b, xs)
-
-
 rules.define(
     barrier_p,
     abstract_eval=rules.pure(lambda avals, p: list(check.array_avals("barrier", avals))),
-    lower=_barrier_lower,
-    jvp=_barrier_jvp,
-    transpose=_barrier_transpose,
+    lower=lambda ctx, xs, p: hlo.optimization_barrier(ctx.b, xs),
+    jvp=lambda primals, tangents, p: (
+        trace.bind(barrier_p, *primals),
+        _through(barrier_p, (), tangents, p),
+    ),
+    transpose=lambda cts, operands, p: broadcast.of_linear(
+        operands, _through(barrier_p, (), cts, p)
+    ),
     batch=broadcast.same_dims_batch(barrier_p),
 )
 
 
-def _order_jvp(primals: ad.Values, tangents: ad.Tangents, p: OrderParams) -> ad.Duals:
-    outs = trace.bind(order_p, *primals, params=p)
-    return outs, _through(order_p, primals[:1], tangents[1:], OrderParams())
-
-
 def _order_transpose(cts: ad.Tangents, operands: ad.Operands, p: OrderParams) -> ad.Cotangents:
     index = operands[0]
-    if not isinstance(index, Value):
-        raise AssertionError("unreachable: an index is an integer and so never linear")
+    assert isinstance(index, Value), "unreachable: an index is an integer and so never linear"
     passed = _through(order_p, [index], cts, OrderParams())
     return [None, *broadcast.of_linear(operands[1:], passed)]
 
@@ -109,7 +96,10 @@ rules.define(
     order_p,
     abstract_eval=rules.pure(_order_aval),
     lower=lambda ctx, xs, p: ctx.order(xs, p.light),
-    jvp=_order_jvp,
+    jvp=lambda primals, tangents, p: (
+        trace.bind(order_p, *primals, params=p),
+        _through(order_p, primals[:1], tangents[1:], OrderParams()),
+    ),
     transpose=_order_transpose,
     batch=_order_batch,
 )
@@ -135,21 +125,15 @@ def to_memory(x: ArrayLike, memory: str) -> Value:
     return trace.bind1(to_memory_p, value, params=MemoryParams(memory))
 
 
-def _to_memory_jvp(primals: ad.Values, tangents: ad.Tangents, p: MemoryParams) -> ad.Duals:
-    """The value is moved, and its tangent stays where it is."""
-    return trace.bind(to_memory_p, *primals, params=p), list(tangents)
-
-
-def _to_memory_lower(ctx: Any, xs: hlo.IRValues, p: MemoryParams) -> list[hlo.IRValue]:
-    return list(xs) if ctx.platform in ONE_MEMORY else [hlo.to_memory(ctx.b, xs[0], p.memory)]
-
-
 rules.define(
     to_memory_p,
     abstract_eval=rules.pure(lambda avals, p: list(check.array_avals("to_memory", avals, 1))),
-    lower=_to_memory_lower,
+    lower=lambda ctx, xs, p: (
+        list(xs) if ctx.platform in ONE_MEMORY else [hlo.to_memory(ctx.b, xs[0], p.memory)]
+    ),
     impl=lambda values, p: list(values),
-    jvp=_to_memory_jvp,
+    # The value is moved, and its tangent stays where it is.
+    jvp=lambda primals, tangents, p: (trace.bind(to_memory_p, *primals, params=p), list(tangents)),
     transpose=lambda cts, operands, p: list(cts),
     batch=broadcast.same_dims_batch(to_memory_p),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,15 +83,12 @@ def _reduced_in_front(x: Value, axes: Sequence[int]) -> Value:
     return broadcast.reshape(moved, (count, *[x.shape[k] for k in kept]))
 
 
-broadcast.define_reduction(
-    reduce_prod_p, "mul", "iufc", broadcast.jvp_of_one(reduce_prod_p, _prod_tangent)
-)
-broadcast.define_reduction(
-    reduce_max_p, "max", "biuf", broadcast.jvp_of_one(reduce_max_p, _extreme_tangent)
-)
-broadcast.define_reduction(
-    reduce_min_p, "min", "biuf", broadcast.jvp_of_one(reduce_min_p, _extreme_tangent)
-)
+for _of, _monoid, _kinds, _tangent in (
+    (reduce_prod_p, "mul", "iufc", _prod_tangent),
+    (reduce_max_p, "max", "biuf", _extreme_tangent),
+    (reduce_min_p, "min", "biuf", _extreme_tangent),
+):
+    broadcast.define_reduction(_of, _monoid, _kinds, broadcast.jvp_of_one(_of, _tangent))
 broadcast.define_reduction(reduce_and_p, "and", "b", broadcast.zero_jvp(reduce_and_p))
 broadcast.define_reduction(reduce_or_p, "or", "b", broadcast.zero_jvp(reduce_or_p))
 
@@ -130,38 +128,32 @@ def _search(
     return trace.bind1(prim, value, params=params)
 
 
-def _arg_aval(name: str) -> Callable[[ir.Avals, ArgParams], list[ir.Aval]]:
-    def rule(avals: ir.Avals, p: ArgParams) -> list[ir.Aval]:
-        (x,) = check.array_avals(name, avals, 1)
-        check.check_kind(name, x, "biuf")
-        out = broadcast.reduced_aval(name, x, [p.axis])
-        if p.index_dtype.kind not in "iu":
-            check.bad_type(f"{name}: expected an integer `index_dtype`, got {p.index_dtype.name}")
-        size = x.shape[p.axis]
-        if size == 0:
-            check.bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
-        if ir.is_more(size, int(np.iinfo(p.index_dtype).max) + 1):
-            check.bad_value(
-                f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`"
-            )
-        return [ir.ShapedArray(out.shape, p.index_dtype)]
-
-    return rule
+def _arg_aval(name: str, avals: ir.Avals, p: ArgParams) -> list[ir.Aval]:
+    (x,) = check.array_avals(name, avals, 1)
+    check.check_kind(name, x, "biuf")
+    out = broadcast.reduced_aval(name, x, [p.axis])
+    if p.index_dtype.kind not in "iu":
+        check.bad_type(f"{name}: expected an integer `index_dtype`, got {p.index_dtype.name}")
+    size = x.shape[p.axis]
+    if size == 0:
+        check.bad_value(f"{name}: expected at least one element along axis {p.axis}, got {x}")
+    if ir.is_more(size, int(np.iinfo(p.index_dtype).max) + 1):
+        check.bad_value(
+            f"{name}: {p.index_dtype.name} cannot count {size} elements; use a wider `index_dtype`"
+        )
+    return [ir.ShapedArray(out.shape, p.index_dtype)]
 
 
 MANY = 128
 """Elements from which on indices of extremes are found by `_in_one_number`; XLA may run less in the calling thread."""
 
 
-def _arg_lower(kind: str) -> rules.Lower:
-    def rule(ctx: Any, xs: hlo.IRValues, p: ArgParams) -> list[hlo.IRValue]:
-        (x,) = xs
-        size = ir.size_of(x.shape)
-        fits = x.dtype.itemsize <= 4 and x.dtype.kind != "u"
-        is_many = ir.is_constant(size) and size >= MANY
-        return [(_in_one_number if fits and is_many else _in_two_numbers)(ctx.b, x, p, kind)]
-
-    return rule
+def _arg_lower(kind: str, ctx: Any, xs: hlo.IRValues, p: ArgParams) -> list[hlo.IRValue]:
+    (x,) = xs
+    size = ir.size_of(x.shape)
+    fits = x.dtype.itemsize <= 4 and x.dtype.kind != "u"
+    is_many = ir.is_constant(size) and size >= MANY
+    return [(_in_one_number if fits and is_many else _in_two_numbers)(ctx.b, x, p, kind)]
 
 
 def _in_two_numbers(b: hlo.Builder, x: hlo.IRValue, p: ArgParams, kind: str) -> hlo.IRValue:
@@ -217,9 +209,9 @@ def _rank(b: hlo.Builder, x: hlo.IRValue, kind: str) -> hlo.IRValue:
 for _prim, _kind in ((argmax_p, "max"), (argmin_p, "min")):
     rules.define(
         _prim,
-        abstract_eval=rules.pure(_arg_aval(_prim.name)),
+        abstract_eval=rules.pure(partial(_arg_aval, _prim.name)),
         cost=costs.reduction_cost,
-        lower=_arg_lower(_kind),
+        lower=partial(_arg_lower, _kind),
         jvp=broadcast.zero_jvp(_prim),
         batch=broadcast.batch_in_front(_prim, broadcast.along_next_axis),
     )

@@ -7,6 +7,7 @@ right where factors are zero, and of linear cost, to any order.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -115,40 +116,31 @@ def shifted(x: Value, p: CumulativeParams, filler: Any = 0) -> Value:
 
 
 def _abstract_eval(
-    name: str, kinds: str, count: int = 1
-) -> Callable[[ir.Avals, CumulativeParams], list[ir.Aval]]:
-    def rule(avals: ir.Avals, p: CumulativeParams) -> list[ir.Aval]:
-        xs = check.array_avals(name, avals, count)
-        check.check_kind(name, xs[0], kinds)
-        if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
-            check.bad_type(
-                f"{name}: expected operands of one type, got {' and '.join(map(str, xs))}"
-            )
-        if not 0 <= p.axis < xs[0].ndim:
-            check.bad_value(f"{name}: expected an axis of {xs[0]}, got {p.axis}")
-        return [xs[0].update(weak_type=all(x.weak_type for x in xs))]
-
-    return rule
+    name: str, kinds: str, count: int, avals: ir.Avals, p: CumulativeParams
+) -> list[ir.Aval]:
+    xs = check.array_avals(name, avals, count)
+    check.check_kind(name, xs[0], kinds)
+    if any(x.shape != xs[0].shape or x.dtype != xs[0].dtype for x in xs):
+        check.bad_type(f"{name}: expected operands of one type, got {' and '.join(map(str, xs))}")
+    if not 0 <= p.axis < xs[0].ndim:
+        check.bad_value(f"{name}: expected an axis of {xs[0]}, got {p.axis}")
+    return [xs[0].update(weak_type=all(x.weak_type for x in xs))]
 
 
-def _lower_prefix(kind: str) -> rules.Lower:
+def _lower_prefix(kind: str, ctx: Any, xs: hlo.IRValues, p: CumulativeParams) -> list[hlo.IRValue]:
     """A loop on the CPU; a window reduction, which other platforms run in parallel, elsewhere."""
-
-    def rule(ctx: Any, xs: hlo.IRValues, p: CumulativeParams) -> list[hlo.IRValue]:
-        b, (x,) = ctx.b, xs
-        if 0 in x.shape:
-            return [x]
-        wide = hlo.convert(b, x, arrays.wide_for_sums(x.dtype))
-        if ctx.platform != "cpu" and kind in hlo.COMBINERS:
-            return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
-        combine = hlo.COMBINERS.get(kind, special.log_add_exp)
-        start = hlo.identity(kind, wide.dtype) if kind in hlo.COMBINERS else -np.inf
-        identity = hlo.constant(b, start, (), wide.dtype)
-        rows = in_front(b, wide, p.axis)
-        out = row_loop(b, [rows], identity, lambda c, row: combine(b, c, row[0]), p.reverse)
-        return [hlo.convert(b, put_back(b, out, p.axis), x.dtype)]
-
-    return rule
+    b, (x,) = ctx.b, xs
+    if 0 in x.shape:
+        return [x]
+    wide = hlo.convert(b, x, arrays.wide_for_sums(x.dtype))
+    if ctx.platform != "cpu" and kind in hlo.COMBINERS:
+        return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
+    combine = hlo.COMBINERS.get(kind, special.log_add_exp)
+    start = hlo.identity(kind, wide.dtype) if kind in hlo.COMBINERS else -np.inf
+    identity = hlo.constant(b, start, (), wide.dtype)
+    rows = in_front(b, wide, p.axis)
+    out = row_loop(b, [rows], identity, lambda c, row: combine(b, c, row[0]), p.reverse)
+    return [hlo.convert(b, put_back(b, out, p.axis), x.dtype)]
 
 
 def _by_window(b: hlo.Builder, x: hlo.IRValue, kind: str, p: CumulativeParams) -> hlo.IRValue:
@@ -177,19 +169,14 @@ def _recurrent_jvp(prim: ir.Primitive[CumulativeParams], first: Any, slopes: Slo
     return broadcast.jvp_of_one(prim, tangent)
 
 
-def _prod_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
-    return x, before
+def _extreme_slopes(
+    wins: Any, x: Value, before: Value, y: Value, starts: Value
+) -> tuple[Value, Value]:
+    new = convert.convert(elementwise.bitwise_or(wins(x, before), starts), y.dtype)
+    return elementwise.sub(1, new), new
 
 
-def _extreme_slopes(wins: Any) -> Slopes:
-    def slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
-        new = convert.convert(elementwise.bitwise_or(wins(x, before), starts), y.dtype)
-        return elementwise.sub(1, new), new
-
-    return slopes
-
-
-_greater_slopes = _extreme_slopes(elementwise.greater)
+_greater_slopes = partial(_extreme_slopes, elementwise.greater)
 
 
 def _log_sum_exp_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
@@ -209,34 +196,34 @@ def _define(
     lower: rules.Lower,
     kinds: str,
     jvp: rules.Jvp,
-    transpose: rules.Transpose | None = None,
+    transpose: rules.Transpose | rules.Refusal = rules.NOT_LINEAR,
     count: int = 1,
 ) -> None:
     rules.define(
         prim,
-        abstract_eval=rules.pure(_abstract_eval(prim.name, kinds, count)),
+        abstract_eval=rules.pure(partial(_abstract_eval, prim.name, kinds, count)),
         cost=costs.reduction_cost,
         lower=lower,
         jvp=jvp,
-        transpose=rules.NOT_LINEAR if transpose is None else transpose,
+        transpose=transpose,
         batch=broadcast.batch_in_front(prim, broadcast.along_next_axis),
     )
 
 
 _define(
     cumsum_p,
-    _lower_prefix("add"),
+    partial(_lower_prefix, "add"),
     "iufc",
     broadcast.linear_jvp(cumsum_p),
     broadcast.linear_transpose(lambda ct, aval, p: cumsum(ct, p.axis, not p.reverse)),
 )
 for _prim, _kind, _kinds, _first, _slopes in (
-    (cumprod_p, "mul", "iufc", 1, _prod_slopes),
+    (cumprod_p, "mul", "iufc", 1, lambda x, before, y, starts: (x, before)),
     (cummax_p, "max", "iuf", -np.inf, _greater_slopes),
-    (cummin_p, "min", "iuf", np.inf, _extreme_slopes(elementwise.less)),
+    (cummin_p, "min", "iuf", np.inf, partial(_extreme_slopes, elementwise.less)),
     (cumlogsumexp_p, "logsumexp", "f", -np.inf, _log_sum_exp_slopes),
 ):
-    _define(_prim, _lower_prefix(_kind), _kinds, _recurrent_jvp(_prim, _first, _slopes))
+    _define(_prim, partial(_lower_prefix, _kind), _kinds, _recurrent_jvp(_prim, _first, _slopes))
 
 
 # linear_recurrence
@@ -259,12 +246,10 @@ def _recurrence_lower(ctx: Any, xs: hlo.IRValues, p: CumulativeParams) -> list[h
 def _recurrence_jvp(primals: ad.Values, tangents: ad.Tangents, p: CumulativeParams) -> ad.Duals:
     (a, b), (a_dot, b_dot) = primals, tangents
     h = trace.bind1(linear_recurrence_p, a, b, params=p)
-    if isinstance(a_dot, ad.Zero) and isinstance(b_dot, ad.Zero):
-        return [h], [ad.Zero(h.aval.tangent())]
     parts = [] if isinstance(b_dot, ad.Zero) else [b_dot]
     if not isinstance(a_dot, ad.Zero):
         parts.append(elementwise.mul(a_dot, shifted(h, p)))
-    driven = parts[0] if len(parts) == 1 else elementwise.add(*parts)
+    driven = reduce(elementwise.add, parts)
     return [h], [trace.bind1(linear_recurrence_p, a, driven, params=p)]
 
 
@@ -272,11 +257,10 @@ def _recurrence_transpose(
     cts: ad.Tangents, operands: ad.Operands, p: CumulativeParams
 ) -> ad.Cotangents:
     """`b_bar[i] = ct[i] + a[i+1] * b_bar[i+1]`: the recurrence backwards, its factors moved by one."""
-    (ct,), (a, b) = cts, operands
+    (ct,), (a, _) = cts, operands
     if not isinstance(a, Value):
         check.bad_type("linear_recurrence: it is linear in `b` only, so it has no transpose in `a`")
-    if isinstance(ct, ad.Zero) or not isinstance(b, ad.UndefinedPrimal):
-        return [None, ad.Zero(b.aval) if isinstance(b, ad.UndefinedPrimal) else None]
+    assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
     back = replace(p, reverse=not p.reverse)
     return [None, trace.bind1(linear_recurrence_p, shifted(a, back), ct, params=back)]
 

@@ -41,12 +41,6 @@ def _reverse_aval(avals: ir.Avals, p: ReverseParams) -> list[ir.Aval]:
     return [x]
 
 
-def _reverse_batch(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReverseParams
-) -> ad.Batched:
-    return [reverse(operands[0], broadcast.past(p.axes, dims[0]))], list(dims)
-
-
 define(
     reverse_p,
     abstract_eval=pure(_reverse_aval),
@@ -54,7 +48,7 @@ define(
     lower=lambda ctx, xs, p: [hlo.reverse(ctx.b, xs[0], p.axes)],
     jvp=broadcast.linear_jvp(reverse_p),
     transpose=broadcast.linear_transpose(lambda ct, aval, p: reverse(ct, p.axes)),
-    batch=_reverse_batch,
+    batch=lambda size, xs, dims, p: ([reverse(xs[0], broadcast.past(p.axes, dims[0]))], list(dims)),
 )
 
 
@@ -108,10 +102,8 @@ def _pad_aval(avals: ir.Avals, p: PadParams) -> list[ir.Aval]:
             f"pad: expected amounts for each axis of {x}, none of `interior` negative, got low "
             f"{p.low}, high {p.high}, interior {p.interior}"
         )
-    shape = tuple(
-        padded_size(d, lo, hi, mid)
-        for d, lo, hi, mid in zip(x.shape, p.low, p.high, p.interior, strict=True)
-    )
+    amounts = zip(x.shape, p.low, p.high, p.interior, strict=True)
+    shape = tuple(d + (lo + hi) + (max(d - 1, 0) * mid if mid else 0) for d, lo, hi, mid in amounts)
     if any(ir.is_more(0, d) for d in shape):
         check.bad_value(
             f"pad: cannot cut more elements than there are: {x} would become {errors.shape_str(shape)}"
@@ -119,20 +111,10 @@ def _pad_aval(avals: ir.Avals, p: PadParams) -> list[ir.Aval]:
     return [x.update(shape=shape)]
 
 
-def padded_size(size: ir.Dim, low: ir.Dim, high: ir.Dim, interior: int) -> ir.Dim:
-    """The size of an axis after padding."""
-    return size + (low + high) + (max(size - 1, 0) * interior if interior else 0)
-
-
-def _pad_lower(ctx: Any, xs: hlo.IRValues, p: PadParams) -> list[hlo.IRValue]:
-    return [hlo.pad(ctx.b, xs[0], xs[1], p.low, p.high, p.interior)]
-
-
 def _pad_transpose(cts: ad.Tangents, operands: ad.Operands, p: PadParams) -> ad.Cotangents:
     """The elements that came from `x`; what is left of the sum came from the value."""
     (ct,), (x, value) = cts, operands
-    if isinstance(ct, ad.Zero):
-        return broadcast.of_linear(operands, [ad.Zero(v.aval) for v in operands])
+    assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
     x_bar = unpad(ct, x.aval.shape, p)
     outs = broadcast.of_linear(operands, [x_bar, ct])
     if isinstance(value, ad.UndefinedPrimal):
@@ -152,13 +134,10 @@ def unpad(y: Value, shape: ir.Shape, p: PadParams) -> Value:
     y = pad(y, zero, low, tuple(h + g for h, g in zip(high, gaps, strict=True)))
     table = [n for d, g in zip(shape, gaps, strict=True) for n in (d, g + 1)]
     cut = [n for g in gaps for n in (0, -g)]
-    rows = broadcast.reshape(pad(y, zero, none, _empty_axes(y.shape, shape, gaps)), table)
+    # An axis of size 0 has no gap after its last element: add what is missing to whole rows.
+    missing = tuple(d * (g + 1) - n for n, d, g in zip(y.shape, shape, gaps, strict=True))
+    rows = broadcast.reshape(pad(y, zero, none, missing), table)
     return broadcast.reshape(pad(rows, zero, (0,) * len(cut), cut), shape)
-
-
-def _empty_axes(found: ir.Shape, shape: ir.Shape, gaps: Sequence[int]) -> tuple[int, ...]:
-    """An axis of size 0 has no gap after its last element: what to add to reach whole rows."""
-    return tuple(d * (g + 1) - n for n, d, g in zip(found, shape, gaps, strict=True))
 
 
 def _pad_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: PadParams) -> ad.Batched:
@@ -189,7 +168,7 @@ define(
     pad_p,
     abstract_eval=pure(_pad_aval),
     cost=costs.moving_cost(_pad_aval),
-    lower=_pad_lower,
+    lower=lambda ctx, xs, p: [hlo.pad(ctx.b, xs[0], xs[1], p.low, p.high, p.interior)],
     jvp=broadcast.linear_jvp(pad_p),
     transpose=_pad_transpose,
     batch=_pad_batch,
@@ -233,17 +212,13 @@ def _iota_aval(avals: ir.Avals, p: IotaParams) -> list[ir.Aval]:
     return [out]
 
 
-def _iota_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: IotaParams) -> ad.Batched:
-    return [trace.bind1(iota_p, params=p)], [None]
-
-
 define(
     iota_p,
     abstract_eval=pure(_iota_aval),
     cost=costs.moving_cost(_iota_aval),
     lower=lambda ctx, xs, p: [hlo.iota(ctx.b, p.shape, p.dtype, p.axis)],
     jvp=broadcast.zero_jvp(iota_p),
-    batch=_iota_batch,
+    batch=lambda size, operands, dims, p: (trace.bind(iota_p, params=p), [None]),
 )
 
 
@@ -318,11 +293,9 @@ def _concatenate_aval(avals: ir.Avals, p: ConcatenateParams) -> list[ir.Aval]:
 def _concatenate_transpose(
     cts: ad.Tangents, operands: ad.Operands, p: ConcatenateParams
 ) -> ad.Cotangents:
-    (ct,) = cts
+    assert isinstance(cts[0], Value), "unreachable: the only cotangent is not zero"
     sizes = [x.aval.shape[p.axis] for x in operands]
-    if isinstance(ct, ad.Zero):
-        return broadcast.of_linear(operands, [ad.Zero(x.aval) for x in operands])
-    return broadcast.of_linear(operands, split(ct, sizes, p.axis))
+    return broadcast.of_linear(operands, split(cts[0], sizes, p.axis))
 
 
 define(
@@ -379,17 +352,9 @@ def _split_lower(ctx: Any, xs: hlo.IRValues, p: SplitParams) -> list[hlo.IRValue
     return parts
 
 
-def _split_transpose(cts: ad.Tangents, operands: ad.Operands, p: SplitParams) -> ad.Cotangents:
-    if all(isinstance(ct, ad.Zero) for ct in cts):
-        return [ad.Zero(operands[0].aval)]
-    return [concatenate([broadcast.instantiate(ct) for ct in cts], p.axis)]
-
-
 def _split_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: SplitParams) -> ad.Batched:
-    (x,), (d,) = operands, dims
-    assert d is not None, "unreachable: the one operand is batched"
-    axis = p.axis + (d <= p.axis)
-    return trace.bind(split_p, x, params=SplitParams(p.sizes, axis)), [d] * len(p.sizes)
+    params = SplitParams(p.sizes, *broadcast.past([p.axis], dims[0]))
+    return trace.bind(split_p, *operands, params=params), list(dims) * len(p.sizes)
 
 
 define(
@@ -398,6 +363,6 @@ define(
     cost=costs.moving_cost(_split_aval),
     lower=_split_lower,
     jvp=broadcast.linear_jvp(split_p),
-    transpose=_split_transpose,
+    transpose=lambda cts, xs, p: [concatenate([*map(broadcast.instantiate, cts)], p.axis)],
     batch=_split_batch,
 )

@@ -62,10 +62,6 @@ def _sort_aval(avals: ir.Avals, p: SortParams) -> list[ir.Aval]:
     return list(xs)
 
 
-def _sort_lower(ctx: Any, xs: hlo.IRValues, p: SortParams) -> list[hlo.IRValue]:
-    return hlo.sort(ctx.b, xs, p.axis, num_keys=p.num_keys, stable=p.stable)
-
-
 def _sort_jvp(primals: ad.Values, tangents: ad.Tangents, p: SortParams) -> ad.Duals:
     """Sort the places along with the elements, and take the tangents from there."""
     places = shape.iota(np.int32, primals[0].shape, p.axis)
@@ -83,7 +79,7 @@ rules.define(
     sort_p,
     abstract_eval=rules.pure(_sort_aval),
     cost=costs.sort_cost,
-    lower=_sort_lower,
+    lower=lambda ctx, xs, p: hlo.sort(ctx.b, xs, p.axis, num_keys=p.num_keys, stable=p.stable),
     jvp=_sort_jvp,
     batch=broadcast.batch_in_front(sort_p, broadcast.along_next_axis),
 )
@@ -119,10 +115,9 @@ def _top_k_aval(avals: ir.Avals, p: TopKParams) -> list[ir.Aval]:
 def _top_k_jvp(primals: ad.Values, tangents: ad.Tangents, p: TopKParams) -> ad.Duals:
     """The tangents from the places of the elements that are taken."""
     (x,), (t,) = primals, tangents
+    assert isinstance(t, Value), "unreachable: the only tangent is not zero"
     out, places = top_k(x, p.k)
-    dot: ad.Tangent = ad.Zero(out.aval.tangent())
-    if not isinstance(t, ad.Zero):
-        dot = take.take_along(t, places, x.ndim - 1, unique=True)
+    dot = take.take_along(t, places, x.ndim - 1, unique=True)
     return [out, places], [dot, ad.Zero(places.aval.tangent())]
 
 

@@ -27,47 +27,35 @@ from fiveloop.core.primitives.elementwise import (
     sub,
 )
 
-sin: family.Unary = family.unary(
-    "sin",
-    "Sine of each element, in radians.",
-    hlo.sine,
-    lambda t, y, x: mul(t, cos(x)),
-    flops=costs.EXP,
+sin: family.Unary = family.short_series(
+    "sin", "Sine of each element, in radians.", hlo.sine, lambda t, y, x: mul(t, cos(x))
 )
-cos: family.Unary = family.unary(
-    "cos",
-    "Cosine of each element, in radians.",
-    hlo.cosine,
-    lambda t, y, x: neg(mul(t, sin(x))),
-    flops=costs.EXP,
+cos: family.Unary = family.short_series(
+    "cos", "Cosine of each element, in radians.", hlo.cosine, lambda t, y, x: neg(mul(t, sin(x)))
 )
-tan: family.Unary = family.unary(
+tan: family.Unary = family.long_series(
     "tan",
     "Tangent of each element, in radians.",
     hlo.tan,
     lambda t, y, x: mul(t, add(square(y), 1)),
-    flops=costs.SLOW,
 )
-asin: family.Unary = family.unary(
+asin: family.Unary = family.long_series(
     "asin",
     "The angle whose sine is each element.",
     hlo.asin,
     lambda t, y, x: mul(t, rsqrt(_cofactor(x))),
-    flops=costs.SLOW,
 )
-acos: family.Unary = family.unary(
+acos: family.Unary = family.long_series(
     "acos",
     "The angle whose cosine is each element.",
     hlo.acos,
     lambda t, y, x: neg(mul(t, rsqrt(_cofactor(x)))),
-    flops=costs.SLOW,
 )
-atan: family.Unary = family.unary(
+atan: family.Unary = family.long_series(
     "atan",
     "The angle whose tangent is each element.",
     hlo.atan,
     lambda t, y, x: div(t, add(square(x), 1)),
-    flops=costs.SLOW,
 )
 atan2: family.Binary = family.binary(
     "atan2",
@@ -123,81 +111,69 @@ logaddexp: family.Binary = family.binary(
     kinds="f",
     flops=2 * costs.EXP,
 )
-sinh: family.Unary = family.unary(
-    "sinh", "The hyperbolic sine.", hlo.sinh, lambda t, y, x: mul(t, cosh(x)), flops=costs.EXP
+sinh: family.Unary = family.short_series(
+    "sinh", "The hyperbolic sine.", hlo.sinh, lambda t, y, x: mul(t, cosh(x))
 )
-cosh: family.Unary = family.unary(
-    "cosh", "The hyperbolic cosine.", hlo.cosh, lambda t, y, x: mul(t, sinh(x)), flops=costs.EXP
+cosh: family.Unary = family.short_series(
+    "cosh", "The hyperbolic cosine.", hlo.cosh, lambda t, y, x: mul(t, sinh(x))
 )
-tanh: family.Unary = family.unary(
-    "tanh",
-    "The hyperbolic tangent.",
-    hlo.tanh,
-    lambda t, y, x: mul(t, sub(1, square(y))),
-    flops=costs.EXP,
+tanh: family.Unary = family.short_series(
+    "tanh", "The hyperbolic tangent.", hlo.tanh, lambda t, y, x: mul(t, sub(1, square(y)))
 )
-asinh: family.Unary = family.unary(
+asinh: family.Unary = family.long_series(
     "asinh",
     "The inverse of the hyperbolic sine.",
     hlo.asinh,
     lambda t, y, x: mul(t, rsqrt(add(square(x), 1))),
-    flops=costs.SLOW,
 )
-acosh: family.Unary = family.unary(
+acosh: family.Unary = family.long_series(
     "acosh",
     "The inverse of the hyperbolic cosine.",
     hlo.acosh,
     lambda t, y, x: mul(t, mul(rsqrt(sub(x, 1)), rsqrt(add(x, 1)))),
-    flops=costs.SLOW,
 )
-atanh: family.Unary = family.unary(
+atanh: family.Unary = family.long_series(
     "atanh",
     "The inverse of the hyperbolic tangent.",
     hlo.atanh,
     lambda t, y, x: div(t, _cofactor(x)),
-    flops=costs.SLOW,
 )
-logistic: family.Unary = family.unary(
+logistic: family.Unary = family.short_series(
     "logistic",
     "1 / (1 + exp(-x)), without overflow.",
     hlo.logistic,
     lambda t, y, x: mul(t, mul(y, sub(1, y))),
-    flops=costs.EXP,
 )
-erf: family.Unary = family.unary(
-    "erf", "The error function.", hlo.erf, lambda t, y, x: _bell(t, x), kinds="f", flops=costs.EXP
+erf: family.Unary = family.short_series(
+    "erf", "The error function.", hlo.erf, lambda t, y, x: _bell(t, x), kinds="f"
 )
-erfc: family.Unary = family.unary(
+erfc: family.Unary = family.short_series(
     "erfc",
     "One minus the error function, exact where that is small.",
     hlo.erfc,
     lambda t, y, x: neg(_bell(t, x)),
     kinds="f",
-    flops=costs.EXP,
 )
-erf_inv: family.Unary = family.unary(
+erf_inv: family.Unary = family.short_series(
     "erf_inv",
     "The inverse of the error function.",
     hlo.erf_inv,
     lambda t, y, x: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(y)))),
     kinds="f",
-    flops=costs.EXP,
 )
-lgamma: family.Unary = family.unary(
+lgamma: family.Unary = family.long_series(
     "lgamma",
     "The logarithm of the absolute value of the gamma function.",
     hlo.lgamma,
     lambda t, y, x: mul(t, digamma(x)),
     kinds="f",
-    flops=costs.SLOW,
 )
-digamma: family.Unary = family.unary(
+digamma: family.Unary = family.long_series(
     "digamma",
     "The derivative of `lgamma`.",
     hlo.digamma,
     lambda t, y, x: mul(t, polygamma(1, x)),
     kinds="f",
-    flops=costs.SLOW,
 )
 
 
@@ -326,9 +302,7 @@ def _reduce_precision_aval(avals: ir.Avals, p: ReducePrecisionParams) -> list[ir
     return [x]
 
 
-def _reduce_precision_lower(
-    ctx: Any, xs: hlo.IRValues, p: ReducePrecisionParams
-) -> list[hlo.IRValue]:
+def _reduce_precision_lower(ctx: Any, xs: Any, p: ReducePrecisionParams) -> list[hlo.IRValue]:
     (x,) = xs
     attrs = f"exponent_bits = {p.exponent_bits} : i32, mantissa_bits = {p.mantissa_bits} : i32"
     return hlo.generic(ctx.b, "stablehlo.reduce_precision", [x], [(x.shape, x.dtype)], attrs)

@@ -17,7 +17,7 @@ from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, Lane, Pick, Span
-from fiveloop.core.primitives import broadcast, check, elementwise, windows
+from fiveloop.core.primitives import broadcast, check, costs, elementwise, windows
 from fiveloop.core.primitives.shape import pad, reverse
 
 
@@ -160,9 +160,9 @@ def _take_aval(avals: ir.Avals, p: TakeParams) -> list[ir.Aval]:
 
 
 def _take_cost(avals: ir.Avals, p: TakeParams) -> rules.Cost:
-    out = _take_aval(avals, p)
     if p.indexer.is_block:
-        return rules.Cost(0, 2 * ir.bytes_of(out), again=True)
+        return costs.moving_cost(_take_aval)(avals, p)
+    out = _take_aval(avals, p)
     return rules.Cost(ir.size_of(out[0].shape), ir.bytes_of([*avals[1:], *out, *out]))
 
 
@@ -174,20 +174,17 @@ def _take_lower(ctx: Any, operands: hlo.IRValues, p: TakeParams) -> list[hlo.IRV
 
 
 def _take_jvp(primals: ad.Values, tangents: ad.Tangents, p: TakeParams) -> ad.Duals:
-    _, *positions = primals
     t = broadcast.instantiate(tangents[0])
     out = trace.bind1(take_p, *primals, params=p)
-    return [out], [trace.bind1(take_p, t, *positions, params=p)]
+    return [out], [trace.bind1(take_p, t, *primals[1:], params=p)]
 
 
 def _take_transpose(cts: ad.Tangents, operands: ad.Operands, p: TakeParams) -> ad.Cotangents:
     (ct,), (x, *index) = cts, operands
     assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
     positions = values_of(index)
-    x_bar = None
-    if not _is_added(x, ct, p.indexer, positions):
-        x_bar = _spread(ct, x.aval, p, positions)
-    return [x_bar, *[None] * len(index)]
+    added = _is_added(x, ct, p.indexer, positions)
+    return [None if added else _spread(ct, x.aval, p, positions), *[None] * len(index)]
 
 
 def values_of(index: ad.Operands) -> list[Value]:
@@ -339,11 +336,9 @@ def _resolve_lower(ctx: Any, operands: hlo.IRValues, p: ResolveParams) -> list[h
 
 
 def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, Any]:
-    out = (
-        np.minimum(i, np.iinfo(np.int64).max).astype(np.int64)
-        if i.dtype == np.uint64
-        else i.astype(np.int64)
-    )
+    if i.dtype == np.uint64:
+        i = np.minimum(i, np.iinfo(np.int64).max)
+    out = i.astype(np.int64)
     out = np.where(out < 0, out + p.size, out)
     if p.window is not None:
         out = np.clip(out, 0, max(0, p.size - p.window))
