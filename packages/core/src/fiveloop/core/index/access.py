@@ -126,21 +126,18 @@ def cast_for_write(aval: ir.Aval, shape: ir.Shape, v: Any) -> Value:
     Its shape broadcasts, and its dtype may be any that promotion brings to the array's: a narrower one, an
     integer among floats, a Python number of its kind. Anything else would lose something, and is an error.
     """
-    value = arrays.as_value(v, "the value written")
+    what, typed = "the value written", arrays.Typed(aval.dtype, aval.weak_type)
+    value = arrays.as_value(v, what)
     check_write(aval, shape, value.aval)
     if isinstance(value, arrays.Scalar):
-        return _broadcast_to(
-            arrays.host_scalar(
-                value.exact, arrays.Typed(aval.dtype, aval.weak_type), "the value written"
-            ),
-            shape,
-        )
-    arrays.check_narrowing(
-        arrays.Typed(value.dtype, value.weak_type), aval.dtype, "the value written"
-    )
-    if value.dtype != aval.dtype or value.weak_type != aval.weak_type:
-        value = prims.convert(value, aval.dtype, aval.weak_type)
-    return value if ir.same_shape(value.shape, shape) else _broadcast_to(value, shape)
+        value = arrays.host_scalar(value.exact, typed, what)
+    else:
+        given = arrays.Typed(value.dtype, value.weak_type)
+        arrays.check_narrowing(given, aval.dtype, what)
+        value = value if given == typed else prims.convert(value, *typed)
+    if ir.same_shape(value.shape, shape):
+        return value
+    return prims.broadcast_in_dim(value, shape, range(len(shape) - value.ndim, len(shape)))
 
 
 def check_write(aval: ir.Aval, shape: ir.Shape, given: ir.Aval) -> None:
@@ -150,9 +147,10 @@ def check_write(aval: ir.Aval, shape: ir.Shape, given: ir.Aval) -> None:
             f"the value written must be an array, got {given}; read a Ref first: `ref[...]`"
         )
     if not _fits(arrays.Typed(given.dtype, given.weak_type), arrays.Typed(aval.dtype)):
+        part = "v.real" if given.dtype.kind == "c" and aval.dtype.kind != "c" else "v"
         prims.bad_type(
             f"cannot write a value of dtype {ir.short_dtype(given.dtype)} into an array of dtype "
-            f"{ir.short_dtype(aval.dtype)} without loss; convert it first: `{_conversion(given, aval)}`"
+            f"{ir.short_dtype(aval.dtype)} without loss; convert it first: `{part}.astype({aval.dtype.name!r})`"
         )
     if not ir.same_shape(given.shape, shape) and ir.broadcast_shapes(given.shape, shape) != tuple(
         shape
@@ -161,12 +159,6 @@ def check_write(aval: ir.Aval, shape: ir.Shape, given: ir.Aval) -> None:
             f"cannot write a value of shape {errors.shape_str(given.shape)} where the index selects shape "
             f"{errors.shape_str(shape)}: it does not broadcast to it"
         )
-
-
-def _conversion(given: ir.Aval, aval: ir.Aval) -> str:
-    """What to write to convert a value; of complex numbers the real part, if they are to become real."""
-    part = "v.real" if given.dtype.kind == "c" and aval.dtype.kind != "c" else "v"
-    return f"{part}.astype({aval.dtype.name!r})"
 
 
 def resolve(
@@ -201,10 +193,6 @@ def _fits(given: arrays.Typed, wanted: arrays.Typed) -> bool:
         return arrays.join((given, arrays.Typed(wanted.dtype))).dtype == wanted.dtype
     except TypeError:
         return False  # a dtype that is promoted to no other
-
-
-def _broadcast_to(x: Value, shape: ir.Shape) -> Value:
-    return prims.broadcast_in_dim(x, shape, tuple(range(len(shape) - x.ndim, len(shape))))
 
 
 _PLAIN = frozenset({int, slice, type(None), type(...), DynamicSpan})

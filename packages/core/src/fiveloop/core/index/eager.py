@@ -76,16 +76,8 @@ def put_now(
         indexer, operands = (
             plan if isinstance(plan, tuple) else index_parse.normalize(x.shape, index)
         )
-        unique, ascending = flags
-        return indexing.put(
-            x,
-            indexer.dropping() if drops else indexer,
-            operands,
-            value,
-            kind,
-            unique=unique,
-            ascending=ascending,
-        )
+        indexer = indexer.dropping() if drops else indexer
+        return indexing.put(x, indexer, operands, value, kind, unique=flags[0], ascending=flags[1])
     if drops and not plan.is_checked:
         plan = replace(plan, indexer=plan.indexer.dropping())
     written = _written(x, plan, value)
@@ -142,7 +134,8 @@ def _written(x: arrays.Array, plan: _Plan, value: Value) -> Buffer:
 def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:
     """What to run, or the normal form where a position is traced."""
     if type(index) is arrays.Array and index.dtype.kind in "iu" and shape:
-        return _one_array(shape, index.shape, index.buffer)
+        plan = _one_array_form(shape, index.shape)
+        return replace(plan, positions=(index.buffer,))
     key = _static_key(index)
     if key is not None:
         return _static_plan(shape, key)
@@ -195,11 +188,6 @@ def _device_plan(shape: ir.Shape, indexer: Indexer, operands: ad.Values) -> _Pla
     return _Plan(indexer, indexer.result_shape, buffers, _reader(indexer), is_checked)
 
 
-def _one_array(shape: ir.Shape, index_shape: ir.Shape, index: Buffer) -> _Plan:
-    plan = _one_array_form(shape, index_shape)
-    return _Plan(plan.indexer, plan.result_shape, (index,), plan.read)
-
-
 @util.remembered(4096)
 def _one_array_form(shape: ir.Shape, index_shape: ir.Shape) -> _Plan:
     at = np.zeros(index_shape, np.int32)
@@ -217,11 +205,8 @@ def _reader(indexer: Indexer) -> Any:
 
 @util.remembered(4096)
 def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
-    unique, ascending = flags
-
     def write(x: Value, v: Value, *operands: Value) -> list[Value]:
-        out = indexing.put(x, indexer, operands, v, kind, unique=unique, ascending=ascending)
-        return [out]
+        return [indexing.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])]
 
     return eager_program(
         lambda avals: trace.stage_closed(write, avals, "put"), donates_first=donate

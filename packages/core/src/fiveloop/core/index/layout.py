@@ -173,11 +173,9 @@ def _group(sizes: Sequence[int], axes: Sequence[Axis]) -> list[Found] | None:
 
 def _guarded(found: list[Found], axes: Sequence[Axis], size: int) -> list[Found] | None:
     """The entries of one element, the first of them behind its axis where an index is out of bounds."""
-    (entry, row), *rest = found
-    inside = reduce(
-        prims.bitwise_and, [_is_inside(arrays.as_value(a.position), a.size) for a in axes]
-    )
-    row = arrays.as_value(row)
+    (entry, place), *rest = found
+    each = [_is_inside(arrays.as_value(a.position), a.size) for a in axes]
+    inside, row = reduce(prims.bitwise_and, each), arrays.as_value(place)
     return [(entry, prims.select(inside, row, prims.full(row.shape, size, row.dtype))), *rest]
 
 
@@ -226,16 +224,15 @@ def _by_positions(old: ir.Shape, placed: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each old axis."""
     shape, labels = placed.indexer.result_shape, placed.labels()
     along = [positions(axis, k, labels, shape) for k, axis in enumerate(placed.axes())]
+    indexer = Indexer((Pick(),) * len(old), shape)
     if not along:
-        return Indexer((Pick(),) * len(old), shape), [
-            arrays.as_value(np.zeros(shape, np.int32))
-        ] * len(old)
+        return indexer, [arrays.as_value(np.zeros(shape, np.int32))] * len(old)
     rows = [arrays.as_value(row) for row in _rows(old, _number(placed.shape, along))[0]]
     if placed.drops:
         inside = reduce(prims.bitwise_and, map(_is_inside, along, placed.shape))
         behind = [prims.full(shape, n, row.dtype) for n, row in zip(old, rows, strict=True)]
         rows = [prims.select(inside, row, n) for row, n in zip(rows, behind, strict=True)]
-    return Indexer((Pick(),) * len(old), shape), rows
+    return indexer, rows
 
 
 def _is_inside(place: Value, size: int) -> Value:

@@ -19,14 +19,6 @@ def read_array(x: Value, index: Any) -> Value:
     return access.take(x, indexer, operands)
 
 
-def write_array(x: Value, index: Any, v: Any) -> NoReturn:
-    """Refuse `x[index] = v`: arrays are immutable."""
-    prims.bad_type(
-        f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
-        "`x[index] = v`"
-    )
-
-
 class AtView:
     """What `x.at` is: index it to choose the place of a functional update."""
 
@@ -180,7 +172,10 @@ def _getitem(x: Value, index: Any) -> Any:
 
 def _setitem(x: Value, index: Any, v: Any) -> None:
     if isinstance(x.aval, ir.ShapedArray):
-        write_array(x, index, v)
+        prims.bad_type(
+            f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
+            "`x[index] = v`"
+        )
     rules.type_rules(x.aval).setitem(x, index, v)
 
 

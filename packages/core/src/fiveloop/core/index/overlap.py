@@ -51,9 +51,8 @@ def _elements(along: Sequence[Positions], shape: Any) -> np.ndarray[Any, Any]:
     """The numbers of the elements that an index selects, which is known and has picks on several axes."""
     numbers = np.arange(int(np.prod(shape))).reshape(shape)
     picks = tuple(p if isinstance(p, np.ndarray) else slice(None) for p in along)
-    spans = [k for k, p in enumerate(along) if not isinstance(p, np.ndarray)]
-    for k in spans:
-        numbers = np.take(numbers, np.asarray(along[k]), k)
+    for k, p in enumerate(along):
+        numbers = numbers if isinstance(p, np.ndarray) else np.take(numbers, np.asarray(p), k)
     return np.asarray(numbers[picks])
 
 
@@ -86,13 +85,9 @@ def _positions(entry: Entry, operand: Value | None, size: int) -> Positions:
 
 
 def _disjoint(x: range | np.ndarray[Any, Any], y: range | np.ndarray[Any, Any]) -> bool:
-    if isinstance(x, range) and isinstance(y, range):
-        return _ranges_apart(x, y)
-    return not np.intersect1d(np.asarray(x), np.asarray(y)).size
-
-
-def _ranges_apart(x: range, y: range) -> bool:
-    """Whether two arithmetic progressions have no number in common."""
+    """Whether two sets of positions, or two arithmetic progressions, have no number in common."""
+    if not isinstance(x, range) or not isinstance(y, range):
+        return not np.intersect1d(np.asarray(x), np.asarray(y)).size
     if not x or not y:
         return True
     x, y = (r if r.step > 0 else r[::-1] for r in (x, y))

@@ -113,7 +113,7 @@ def _item(i: Any) -> Any:
     if isinstance(x, Value) and x.aval.accumulates:
         prims.bad_type(f"expected an index, got {x.aval}; read a Ref first: `ref[...]`")
     if isinstance(x, arrays.Scalar) or (isinstance(x, np.ndarray) and not x.ndim):
-        return _item(_host_scalar(np.asarray(x)))
+        return _item(np.asarray(x).item())
     if x.dtype != np.bool_ and x.dtype.kind not in "iu":
         prims.bad_type(
             f"expected an index array of integers or bools, got {x.dtype.name}{list(x.shape)}"
@@ -127,10 +127,6 @@ def _converted(i: Any) -> Any:
     if not hasattr(i, "__array__") and not hasattr(i, "__jax_array__") and hasattr(i, "__index__"):
         return np.asarray(operator.index(i))
     return arrays.as_value(i, "index")
-
-
-def _host_scalar(x: HostArray) -> int | bool | float:
-    return x.item()  # type: ignore[no-any-return]  # NumPy's stubs do not say
 
 
 def _consumed(item: Any) -> int:
@@ -235,18 +231,17 @@ class _Parser:
         picks = [self.operands[k] for k, e in enumerate(self.entries) if isinstance(e, Pick)]
         # A mask without axes is an array of one position, or of none, that takes no axis.
         flags: list[ir.Shape] = [(int(flag),) for flag in self.flags]
-        pick_shape = _pick_shape([*[tuple(x.shape) for x in picks], *flags])
+        shapes = [*[tuple(x.shape) for x in picks], *flags]
+        pick_shape = ir.broadcast_shapes(*shapes)
+        if pick_shape is None:
+            listed = ", ".join(map(errors.shape_str, shapes))
+            bad_index(f"expected index arrays whose shapes broadcast together, got {listed}")
         if flags and not picks:
             return self._flagged(pick_shape)
         pick_axis, new_axes = _result_layout(self.layout, len(pick_shape))
         indexer = Indexer(tuple(self.entries), pick_shape, pick_axis, new_axes)
-        operands = [
-            _operand(
-                self.operands[axis], pick_shape if isinstance(self.entries[axis], Pick) else ()
-            )
-            for axis in indexer.dynamic_axes
-        ]
-        return indexer, operands
+        axes = [(k, isinstance(self.entries[k], Pick)) for k in indexer.dynamic_axes]
+        return indexer, [_operand(self.operands[k], pick_shape if p else ()) for k, p in axes]
 
     def _flagged(self, pick_shape: ir.Shape) -> tuple[Indexer, list[Value]]:
         """The normal form where masks without axes are the only arrays: they make a new axis, or choose nothing."""
@@ -297,14 +292,6 @@ def _checked(i: HostArray, size: ir.Dim, axis: int) -> HostArray:
     )
 
 
-def _pick_shape(shapes: Sequence[ir.Shape]) -> ir.Shape:
-    out = ir.broadcast_shapes(*shapes)
-    if out is None:
-        listed = ", ".join(map(errors.shape_str, shapes))
-        bad_index(f"expected index arrays whose shapes broadcast together, got {listed}")
-    return out
-
-
 def _result_layout(layout: Sequence[str], pick_ndim: int) -> tuple[int, tuple[int, ...]]:
     """Where the picks go among the spans, and where new axes go in the result, by NumPy's rule.
 
@@ -329,7 +316,4 @@ def _axis_of_picks(layout: Sequence[str]) -> int:
 def _operand(x: Value | HostArray, shape: ir.Shape) -> Value:
     if isinstance(x, np.ndarray):
         return arrays.as_value(np.broadcast_to(x, shape) if shape != x.shape else x)
-    if x.shape == shape:
-        return x
-    dims = tuple(range(len(shape) - x.ndim, len(shape)))
-    return prims.broadcast_in_dim(x, shape, dims)
+    return prims.broadcast_in_dim(x, shape, range(len(shape) - x.ndim, len(shape)))

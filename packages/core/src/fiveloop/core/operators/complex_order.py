@@ -60,17 +60,8 @@ def _extreme(plain: Binary, wins: Binary, x: ArrayLike, y: ArrayLike) -> Value:
     return prims.select(prims.bitwise_or(prims.is_nan(a), wins(a, b)), a, b)
 
 
-def complex_max(x: Value, axes: tuple[int, ...]) -> Value:
-    """The greatest complex number over axes; NaN in both parts if there is one."""
-    return _over(x, axes, prims.reduce_max, -math.inf)
-
-
-def complex_min(x: Value, axes: tuple[int, ...]) -> Value:
-    """The least complex number over axes; NaN in both parts if there is one."""
-    return _over(x, axes, prims.reduce_min, math.inf)
-
-
-def _over(x: Value, axes: tuple[int, ...], find: Any, worst: float) -> Value:
+def over_axes(find: Any, worst: float, x: Value, axes: tuple[int, ...]) -> Value:
+    """The greatest or least complex number over axes, as `find` finds it; NaN in both parts if there is one."""
     re, im = prims.real(x), prims.imag(x)
     best = find(re, axes)
     tied = prims.equal(re, prims.restore_axes(best, x.shape, axes))

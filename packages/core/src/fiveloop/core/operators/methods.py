@@ -286,10 +286,6 @@ def _reflected(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda x, y: call(y, x)
 
 
-def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
-    return call
-
-
 def _iadd(x: arrays.Array, y: Any) -> Any:
     """`x += y`, which is a step of `ref[i] += y` if `x` was read there."""
     return _add(x, y) if x._note is None else arrays.Value.__iadd__(x, y)
@@ -298,7 +294,7 @@ def _iadd(x: arrays.Array, y: Any) -> Any:
 for _operator, _otherwise in list(vars(arrays.Value).items()):
     if isinstance(_otherwise, FunctionType) and unwrap(_otherwise) in arrays.OPERATORS:
         _name, _reflects = arrays.OPERATORS[unwrap(_otherwise)]
-        _turned = _reflected if _reflects else _as_it_is
+        _turned = _reflected if _reflects else lambda call: call
         _call = fused(arrays.OPS[_name], numbers=STATIC.get(_name), otherwise=_turned(_otherwise))
         setattr(arrays.Array, _operator, _turned(_call))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -245,27 +245,25 @@ def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = 
     return prims.convert(prims.div(sum(wide, axes, keepdims=keepdims), count), value.dtype)
 
 
-def _some(fun: str, x: ArrayLike, axis: Any) -> Value:
-    """An array with at least one element along the axes."""
+def _extreme(fun: str, find: Any, worst: float, x: ArrayLike, axis: Any, keepdims: bool) -> Value:
+    """What `find` finds of at least one element along the axes."""
     value = prims.operand(fun, "x", x)
     axes = prims.canonical_axes(fun, axis, value.ndim)
     if 0 in [value.shape[k] for k in axes]:
         prims.bad_value(f"{fun}: expected at least one element along axes {axes}, got {value.aval}")
-    return value
+    if value.dtype.kind == "c":
+        find = partial(complex_order.over_axes, find, worst)
+    return over_axes(fun, find, value, axes, keepdims)
 
 
 def max(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The greatest element over `axis`, or over all."""
-    value = _some("max", x, axis)
-    greatest = complex_order.complex_max if value.dtype.kind == "c" else prims.reduce_max
-    return over_axes("max", greatest, value, axis, keepdims)
+    return _extreme("max", prims.reduce_max, -np.inf, x, axis, keepdims)
 
 
 def min(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:
     """The least element over `axis`, or over all."""
-    value = _some("min", x, axis)
-    least = complex_order.complex_min if value.dtype.kind == "c" else prims.reduce_min
-    return over_axes("min", least, value, axis, keepdims)
+    return _extreme("min", prims.reduce_min, np.inf, x, axis, keepdims)
 
 
 def all(x: ArrayLike, axis: Any = None, *, keepdims: bool = False) -> Value:

@@ -72,14 +72,7 @@ def _reduced(
 
 
 def _logical(f: Function) -> Function:
-    def on_any(*xs: Any) -> Any:
-        return f(*[prims.to_condition(x) for x in xs])
-
-    return on_any
-
-
-def _is_inf(x: Any) -> Any:
-    return prims.bitwise_not(prims.bitwise_or(prims.is_finite(x), prims.is_nan(x)))
+    return lambda *xs: f(*map(prims.to_condition, xs))
 
 
 REDUCTIONS: dict[np.ufunc, Function] = {
@@ -128,7 +121,7 @@ FUNCTIONS: dict[np.ufunc, Function] = {
     np.logical_not: _logical(prims.bitwise_not),
     np.isfinite: prims.is_finite,
     np.isnan: prims.is_nan,
-    np.isinf: _is_inf,
+    np.isinf: lambda x: prims.bitwise_not(prims.bitwise_or(prims.is_finite(x), prims.is_nan(x))),
     np.floor: prims.floor,
     np.ceil: prims.ceil,
     np.rint: me.round,

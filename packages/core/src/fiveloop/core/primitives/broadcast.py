@@ -17,7 +17,7 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.primitives import check, convert, costs
 
-# The engines call no rule whose tangents or cotangents are all zero: those of one operand or result are values.
+# The engines call no rule with tangents or cotangents that are all zero: a single one is a value.
 
 
 def jvp_of_one(prim: ir.Primitive[Any], tangent: Callable[..., ad.Tangent]) -> rules.Jvp:
