@@ -14,6 +14,7 @@ from .primitives.broadcast import (
     full,
     inverse,
     move_axis,
+    of_linear,
     reduce_sum,
     reshape,
     reshape_aval,

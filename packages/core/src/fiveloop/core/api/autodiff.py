@@ -54,6 +54,8 @@ class Derivative:
             flat.num_outs,
         )
         self._residuals: Sequence[Any] = linear.residuals
+        # What is kept lives from now on, so that no other value gets the number of one that is.
+        self._numbers = {id(x): k for k, x in enumerate(primals)}
 
     @property
     def parts(self) -> tuple[Sequence[Any], _Form]:
@@ -132,17 +134,6 @@ class Pullback(Derivative, Generic[A]):
     True
     """
 
-    def __init__(
-        self,
-        linear: transforms.Linear,
-        flat: flat_function.FlatFunction,
-        primals: ad.Values,
-        outs: ad.Values,
-    ) -> None:
-        super().__init__(linear, flat, primals, outs)
-        # What is kept lives from now on, so that no other value gets the number of one that is.
-        self._numbers = {id(x): k for k, x in enumerate(primals)}
-
     @cached_property
     def args_res(self) -> list[Any]:
         """The arguments that it keeps, in their places."""
@@ -188,17 +179,13 @@ class Pullback(Derivative, Generic[A]):
 
     def _kept(self, k: int, x: Any) -> Any:
         """A part of an argument that the derivative needs, if it is in its place."""
-        aval = self._form.primals[k]
-        if _is_missing(x) or (arrays.as_value(x).shape, arrays.as_value(x).dtype) != (
-            aval.shape,
-            aval.dtype,
-        ):
+        aval, given = self._form.primals[k], None if _is_missing(x) else arrays.as_value(x).aval
+        if given is None or (given.shape, given.dtype) != (aval.shape, aval.dtype):
             skeleton = self._arguments(range(len(self._form.primals)))
-            given = "nothing" if _is_missing(x) else arrays.as_value(x).aval
             path = pytree.keystr(pytree.tree_flatten_with_path(skeleton)[0][k][0])
             raise TypeError(
-                f"vjp: args_res{path} must be the argument that the derivative needs, {aval}, got {given}; "
-                f"put it back before the call"
+                f"vjp: args_res{path} must be the argument that the derivative needs, {aval}, got "
+                f"{given or 'nothing'}; put it back before the call"
             )
         return x
 
@@ -303,7 +290,9 @@ def like_values(
     `wanted` is the structure of these values, and `likes` is what they are called.
     """
     if not all(aval.differentiable for aval in avals):
-        given = pytree.tree_map(_number_for_float0, given)
+        # A tangent of an integer may be anything: also an array of the dtype that JAX has for them.
+        number = lambda t: 0 if getattr(t, "dtype", None) == _FLOAT0 else t
+        given = pytree.tree_map(number, given)
     leaves, tree = flatten.flatten_values(given, what)
     if tree != wanted:
         raise TypeError(f"{what} must have the structure of the {likes}, {wanted}, got {tree}")
@@ -311,11 +300,6 @@ def like_values(
         _check_like(what, given, k, aval, t, likes)
         for k, (aval, t) in enumerate(zip(avals, leaves, strict=True))
     ]
-
-
-def _number_for_float0(t: Any) -> Any:
-    """A tangent of an integer, which may be anything: also an array of the dtype that JAX has for them."""
-    return 0 if getattr(t, "dtype", None) == _FLOAT0 else t
 
 
 def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: str) -> ad.Tangent:
@@ -332,39 +316,26 @@ def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: st
 Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 Aux = TypeVar("Aux")
+No = Literal[False]
+Yes = Literal[True]
+Dots = tuple[Any, ...]
 
 
 @overload
 def jvp(
-    fun: Callable[[*Ts], R],
-    primals: tuple[*Ts],
-    tangents: tuple[Any, ...],
-    *,
-    has_aux: Literal[False] = False,
+    fun: Callable[[*Ts], R], primals: tuple[*Ts], tangents: Dots, *, has_aux: No = False
 ) -> tuple[R, R]: ...
 @overload
 def jvp(
-    fun: Callable[[*Ts], tuple[R, Aux]],
-    primals: tuple[*Ts],
-    tangents: tuple[Any, ...],
-    *,
-    has_aux: Literal[True],
+    fun: Callable[[*Ts], tuple[R, Aux]], primals: tuple[*Ts], tangents: Dots, *, has_aux: Yes
 ) -> tuple[R, R, Aux]: ...
 @overload
 def jvp(
-    fun: Callable[..., R],
-    primals: list[Any],
-    tangents: list[Any],
-    *,
-    has_aux: Literal[False] = False,
+    fun: Callable[..., R], primals: list[Any], tangents: list[Any], *, has_aux: No = False
 ) -> tuple[R, R]: ...
 @overload
 def jvp(
-    fun: Callable[..., tuple[R, Aux]],
-    primals: list[Any],
-    tangents: list[Any],
-    *,
-    has_aux: Literal[True],
+    fun: Callable[..., tuple[R, Aux]], primals: list[Any], tangents: list[Any], *, has_aux: Yes
 ) -> tuple[R, R, Aux]: ...
 @trace.boundary
 def jvp(
@@ -388,16 +359,12 @@ def jvp(
             raise TypeError(
                 f"jvp: {name} must be a tuple or a list with one entry an argument, got {type(given).__name__}"
             )
-    values, tree = flatten.flatten_values((tuple(primals), {}), _inner("jvp: primals"))
+    naming = lambda path: f"jvp: primals{pytree.keystr(path[1:])}"
+    values, tree = flatten.flatten_values((tuple(primals), {}), naming)
     flat, values = flat_function.lending(fun, tree, values, has_aux)
     given_dots, lent_dots = flat_function.contents_of(tuple(tangents))
-    dots = like_values(
-        "jvp: tangents",
-        given_dots,
-        pytree.tree_structure(tuple(primals)),
-        [x.aval for x in values],
-        "primals",
-    )
+    wanted, avals = pytree.tree_structure(tuple(primals)), [x.aval for x in values]
+    dots = like_values("jvp: tangents", given_dots, wanted, avals, "primals")
     outs, outs_dot = transforms.jvp_flat(flat, values, dots, fun)
     flat.give_back(outs)
     given = [transforms.instantiate(t) for t in outs_dot]
@@ -405,18 +372,13 @@ def jvp(
     return flat.results(outs, flat.unflatten(given[: flat.num_outs]))
 
 
-def _inner(what: str) -> flatten.Naming:
-    """Names for the leaves of `(args, {})`, where `args` goes by one name."""
-    return lambda path: f"{what}{pytree.keystr(path[1:])}"
-
-
 @overload
 def linearize(
-    fun: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
+    fun: Callable[[*Ts], R], *primals: *Ts, has_aux: No = False
 ) -> tuple[R, Callable[..., R]]: ...
 @overload
 def linearize(
-    fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Literal[True]
+    fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Yes
 ) -> tuple[R, Callable[..., R], Aux]: ...
 @trace.boundary
 def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
@@ -437,11 +399,11 @@ def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> 
 
 @overload
 def vjp(
-    fun: Callable[[*Ts], R], *primals: *Ts, has_aux: Literal[False] = False
+    fun: Callable[[*Ts], R], *primals: *Ts, has_aux: No = False
 ) -> tuple[R, Pullback[tuple[*Ts]]]: ...
 @overload
 def vjp(
-    fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Literal[True]
+    fun: Callable[[*Ts], tuple[R, Aux]], *primals: *Ts, has_aux: Yes
 ) -> tuple[R, Pullback[tuple[*Ts]], Aux]: ...
 @trace.boundary
 def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:

@@ -87,13 +87,9 @@ def _check_name(fun: object, axis_name: Any) -> None:
         )
 
 
-def _is_none(x: object) -> bool:
-    return x is None
-
-
 def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any) -> list[Any]:
     try:
-        return pytree.broadcast_prefix(axes, tree, is_leaf=_is_none)
+        return pytree.broadcast_prefix(axes, tree, is_leaf=lambda x: x is None)
     except ValueError as error:
         where = str(error).removeprefix("the tree does not fit")
         raise ValueError(
@@ -169,9 +165,7 @@ def _place(fun: object, x: Value, dim: int | None, wanted: Any, size: int) -> Va
         )
     wanted %= ndim
     if x.aval.accumulates:
-        return (
-            x
-            if dim == wanted
-            else flatten.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
-        )
+        if dim == wanted:
+            return x
+        return flatten.holding(transforms.move_batch(x[...], size, dim, wanted), x.aval)
     return transforms.move_batch(x, size, dim, wanted)

@@ -211,7 +211,10 @@ def _difference(wanted: Any, given: Any) -> str:
 def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> ad.Tangent:
     """A tangent or cotangent of a value; what does not count, since the value has none, is zero."""
     if is_zero(t) or isinstance(t, ad.Zero):
-        _check_zero(name, what, likes, t, aval)
+        if t is not None and aval.differentiable and t.aval.strong() is not aval.tangent():
+            raise name.error(
+                f"must give {what} the type of {likes}, {aval}, got a zero of type {t.aval}"
+            )
         return ad.Zero(aval.tangent())
     if not aval.differentiable:
         return ad.Zero(aval.tangent())
@@ -223,13 +226,6 @@ def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> 
     if value.aval.strong() is not aval.tangent():
         raise name.error(f"must give {what} the type of {likes}, {aval}, got {value.aval}")
     return value
-
-
-def _check_zero(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> None:
-    if t is not None and aval.differentiable and t.aval.strong() is not aval.tangent():
-        raise name.error(
-            f"must give {what} the type of {likes}, {aval}, got a zero of type {t.aval}"
-        )
 
 
 P = ParamSpec("P")
@@ -359,9 +355,9 @@ def run_custom(
 ) -> list[Value]:
     """Bind a call with its rule: staged if something is staged, else operation by operation."""
     scope = trace.axis_scope()
-    if not (owner.staged or trace.is_staging(trace.current_trace())) and all(
-        map(_is_known, values)
-    ):
+    # Elements are known while operations run one by one, tangents aside.
+    known = not any(isinstance(flatten.innermost(x), trace.StageTracer) for x in values)
+    if known and not owner.staged and not trace.is_staging(trace.current_trace()):
         rule = make_rule(closure.Closure(), trace.current_trace())
         rule.holds_traced = trace.current_trace().parent is not None and closure.may_hold_tracers(
             owner
@@ -408,11 +404,6 @@ def _found_by(probe: Probe, values: ad.Values, owner: Any, held: ad.Values) -> l
     return [x for x in found if not any(x is y for y in held)]
 
 
-def _is_known(x: Value) -> bool:
-    """Whether a value's elements are known while operations run one by one, tangents aside."""
-    return not isinstance(flatten.innermost(x), trace.StageTracer)
-
-
 def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
     """All arguments by place, defaults filled in."""
     try:
@@ -428,7 +419,7 @@ def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> lis
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(
-            f"{what}: expected arguments for {fun_text(fun, signature)}, but: {error}"
+            f"{what}: expected arguments for {flatten.function_name(fun)}{signature}, but: {error}"
         ) from None
     bound.apply_defaults()
     if unplaced := sorted(set(bound.kwargs) & set(kwargs)):
@@ -437,11 +428,6 @@ def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> lis
             f"{unplaced}; bind them with `functools.partial` before giving the rule"
         )
     return list(bound.args)
-
-
-def fun_text(fun: object, signature: inspect.Signature) -> str:
-    """A function and its signature, as messages show it."""
-    return f"{flatten.function_name(fun)}{signature}"
 
 
 def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -73,14 +73,11 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
                     f"{len(rules)}"
                 )
             out = self(*primals)  # type: ignore[call-arg]  # the arguments that it was called with
-            parts = [
-                rule(t, out, *primals)
-                for rule, t in zip(rules, tangents, strict=True)
-                if rule is not None
-            ]
+            pairs = zip(rules, tangents, strict=True)
+            parts = [rule(t, out, *primals) for rule, t in pairs if rule is not None]
             if not parts:
                 return out, pytree.tree_map(custom_function.SymbolicZero.from_primal_value, out)
-            return out, pytree.tree_map(_sum, *parts)
+            return out, pytree.tree_map(lambda *xs: reduce(prims.add, xs), *parts)
 
         self.rule, self.symbolic_zeros = rule_of_all, False
 
@@ -93,25 +90,15 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
     def rule_of(self, call: custom_function.Call) -> custom_function.Tried:
         """The rule for one call, and a trial of it."""
         flat = flat_jvp(self.rule, call, self.symbolic_zeros)
+
+        def probe(*values: Value) -> list[Value]:
+            # On tangents that are zero.
+            zeros = [transforms.instantiate(transforms.zero_like(x)) for x in values]
+            outs, dots = flat(values, zeros)
+            return [*outs, *map(transforms.instantiate, dots)]
+
         make_rule = partial(JvpRule, call.flat, flat_jvp=flat, symbolic_zeros=self.symbolic_zeros)
-        return make_rule, jvp_probe(flat)
-
-
-def _sum(*parts: Any) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = prims.add(total, part)
-    return total
-
-
-def jvp_probe(flat: FlatJvp) -> custom_function.Probe:
-    """A trial of a rule, on tangents that are zero."""
-
-    def probe(*values: Value) -> list[Value]:
-        outs, dots = flat(values, [transforms.instantiate(transforms.zero_like(x)) for x in values])
-        return [*outs, *[transforms.instantiate(t) for t in dots]]
-
-    return probe
+        return make_rule, probe
 
 
 def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> FlatJvp:
@@ -214,9 +201,8 @@ def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None) -> custom_function.Probe:
         cts = back(res, [transforms.instantiate(transforms.zero_like(x)) for x in outs])
         found = [*outs, *[transforms.instantiate(ct) for ct in cts if not ct.aval.accumulates]]
         if jvp is not None:
-            found += jvp(values, [transforms.instantiate(transforms.zero_like(x)) for x in values])[
-                0
-            ]
+            zeros = [transforms.instantiate(transforms.zero_like(x)) for x in values]
+            found += jvp(values, zeros)[0]
         return found
 
     return probe
@@ -247,12 +233,9 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
             )
 
         # Of a Ref, bwd speaks of what it holds.
-        arg_avals: list[ir.Aval] = [
-            ir.ShapedArray(x.shape, x.dtype)
-            if x.aval.accumulates and x.aval.differentiable
-            else x.aval
-            for x in values
-        ]
+        held = [x.aval.accumulates and x.aval.differentiable for x in values]
+        pairs = zip(values, held, strict=True)
+        arg_avals = [ir.ShapedArray(x.shape, x.dtype) if h else x.aval for x, h in pairs]
         return outs, res_leaves, back
 
     bwd_name = custom_function.RuleName("bwd", bwd, call.name)
@@ -362,9 +345,8 @@ class custom_vmap(custom_function.CustomFunction[P, R]):
         flat = _flat_vmap(self.rule, call)
 
         def probe(*values: Value) -> list[Value]:
-            return flat(
-                1, [True] * len(values), [transforms.move_batch(x, 1, None) for x in values]
-            )[0]
+            lanes = [transforms.move_batch(x, 1, None) for x in values]
+            return flat(1, [True] * len(lanes), lanes)[0]
 
         return (lambda closure, home: VmapRule(closure, flat)), probe
 
@@ -385,12 +367,10 @@ def _flat_vmap(rule: Any, call: custom_function.Call) -> FlatVmap:
                 f"must say of each leaf of the result whether it is batched, in the structure that {call.name} gives, "
                 f"{call.flat.out_tree}, got {told!r}"
             )
-        avals = [
-            a.batched(size) if b else a for a, b in zip(call.out_avals or (), found, strict=True)
-        ]
-        return custom_function.check_outs(name, out, call.flat.out_tree, avals)[0], [
-            *map(bool, found)
-        ]
+        pairs = zip(call.out_avals or (), found, strict=True)
+        avals = [a.batched(size) if b else a for a, b in pairs]
+        outs, _ = custom_function.check_outs(name, out, call.flat.out_tree, avals)
+        return outs, [*map(bool, found)]
 
     return flat
 

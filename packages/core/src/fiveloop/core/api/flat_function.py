@@ -80,7 +80,9 @@ class FlatFunction:
         if self.has_aux:
             out, aux = self._split_aux(out)
             aux_leaves = self._aux_values(aux)
-        out_leaves, self.out_tree = flatten.flatten_values(out, self._naming("the result"))
+        out_leaves, self.out_tree = flatten.flatten_values(
+            out, lambda path: f"the result{pytree.keystr(path)} of {self._name}"
+        )
         self.num_outs = len(out_leaves)
         return [*out_leaves, *aux_leaves]
 
@@ -157,9 +159,6 @@ class FlatFunction:
                 others.append(x)
         self.aux_others = others
         return values
-
-    def _naming(self, what: str) -> flatten.Naming:
-        return lambda path: f"{what}{pytree.keystr(path)} of {self._name}"
 
     def returned(self, k: int, x: ir.Atom | Value, why: str) -> TypeError:
         """The error for a mutable value that is result number `k`, and that the function must not return."""

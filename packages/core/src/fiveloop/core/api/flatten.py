@@ -163,16 +163,11 @@ def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any
             if not inside:  # a function of C, which has no line of its own
                 errors.add_source(error, trace.current_source())
             raise
+        known = [p.replace(annotation=Parameter.empty) for p in signature(fun).parameters.values()]
         raise TypeError(
-            f"{what} must take {takes}, but `{ir.function_source(fun)}` takes {_parameters(fun)}"
+            f"{what} must take {takes}, but `{ir.function_source(fun)}` takes ({', '.join(map(str, known))})"
             f"{errors.at_source(trace.current_source())}"
         ) from None
-
-
-def _parameters(fun: Callable[..., Any]) -> str:
-    """What a function takes, without annotations."""
-    parameters = [p.replace(annotation=Parameter.empty) for p in signature(fun).parameters.values()]
-    return f"({', '.join(map(str, parameters))})"
 
 
 def _accepts(fun: Callable[..., Any], args: tuple[Any, ...]) -> bool:

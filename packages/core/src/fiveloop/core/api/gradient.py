@@ -217,7 +217,8 @@ def _jacobian(
 ) -> Callable[..., Any]:
     """A function that gives the Jacobian, by columns or by rows."""
     flatten.check_callable(asked.what, asked.fun)
-    check_chunk(asked.what, chunk)
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"{asked.what}: chunk must be an integer of at least 1, got {chunk!r}")
 
     @wraps(asked.fun)
     @trace.guarded
@@ -254,12 +255,6 @@ def hessian(
     return _jacobian(Differentiation("hessian", first, *how, real=True), chunk, _by_columns)
 
 
-def check_chunk(what: str, chunk: int | None) -> None:
-    """Raise ValueError if `chunk` is no positive integer."""
-    if chunk is not None and chunk < 1:
-        raise ValueError(f"{what}: chunk must be an integer of at least 1, got {chunk!r}")
-
-
 def _check_results(asked: Differentiation, results: ad.Values) -> None:
     for x in results:
         if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
@@ -274,23 +269,18 @@ def _all_directions(
 ) -> list[Value]:
     """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
     total = sum([ir.size_of(x.shape) for x in along])
-    parts = [_batch(push, start, stop, along, fun, side) for start, stop in _ranges(total, chunk)]
+    step = chunk or max(total, 1)
+    starts = range(0, max(total, 1), step)
+    parts = [_batch(push, k, min(step, total - k), along, fun, side) for k in starts]
     return [
         prims.concatenate(list(pieces), side % pieces[0].ndim) if len(pieces) > 1 else pieces[0]
         for pieces in zip(*parts, strict=True)
     ]
 
 
-def _ranges(total: int, chunk: int | None) -> Iterator[tuple[int, int]]:
-    step = chunk or max(total, 1)
-    for start in range(0, max(total, 1), step):
-        yield start, min(start + step, total)
-
-
 def _batch(
-    push: Pushed, start: int, stop: int, along: ad.Values, fun: object, side: int
+    push: Pushed, start: int, size: int, along: ad.Values, fun: object, side: int
 ) -> list[Value]:
-    size = stop - start
     basis = list(_basis(start, size, along))
     outs, dims = transforms.batch_directions(push, size, basis, fun)
     return [

@@ -14,30 +14,28 @@ from fiveloop.core.dataclass import dataclass, field
 
 T = TypeVar("T")
 Aux = TypeVar("Aux")
+R = TypeVar("R")
+No = Literal[False]
+Yes = Literal[True]
+Map = Callable[[T], T]
+Solve = Callable[[Map[T], T], R]
+Solver = Solve[Any, Any]
 
 
 @overload
 def custom_root(
-    f: Callable[[T], T],
-    initial_guess: T,
-    solve: Callable[[Callable[[T], T], T], T],
-    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
-    has_aux: Literal[False] = False,
+    f: Map[T], initial_guess: T, solve: Solve[T, T], tangent_solve: Solver, has_aux: No = False
 ) -> T: ...
 @overload
 def custom_root(
-    f: Callable[[T], T],
-    initial_guess: T,
-    solve: Callable[[Callable[[T], T], T], tuple[T, Aux]],
-    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
-    has_aux: Literal[True],
+    f: Map[T], initial_guess: T, solve: Solve[T, tuple[T, Aux]], tangent_solve: Solver, has_aux: Yes
 ) -> tuple[T, Aux]: ...
 @trace.boundary
 def custom_root(
     f: Callable[[Any], Any],
     initial_guess: Any,
-    solve: Callable[[Callable[[Any], Any], Any], Any],
-    tangent_solve: Callable[[Callable[[Any], Any], Any], Any],
+    solve: Solver,
+    tangent_solve: Solver,
     has_aux: bool = False,
 ) -> Any:
     """The root of `f` that `solve(f, initial_guess)` finds, with the derivative of the implicit function theorem.
@@ -80,29 +78,29 @@ def custom_root(
 
 @overload
 def custom_linear_solve(
-    matvec: Callable[[T], T],
+    matvec: Map[T],
     b: T,
-    solve: Callable[[Callable[[T], T], T], T],
-    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    solve: Solve[T, T],
+    transpose_solve: Solver | None = None,
     symmetric: bool = False,
-    has_aux: Literal[False] = False,
+    has_aux: No = False,
 ) -> T: ...
 @overload
 def custom_linear_solve(
-    matvec: Callable[[T], T],
+    matvec: Map[T],
     b: T,
-    solve: Callable[[Callable[[T], T], T], tuple[T, Aux]],
-    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    solve: Solve[T, tuple[T, Aux]],
+    transpose_solve: Solver | None = None,
     symmetric: bool = False,
     *,
-    has_aux: Literal[True],
+    has_aux: Yes,
 ) -> tuple[T, Aux]: ...
 @trace.boundary
 def custom_linear_solve(
     matvec: Callable[[Any], Any],
     b: Any,
-    solve: Callable[[Callable[[Any], Any], Any], Any],
-    transpose_solve: Callable[[Callable[[Any], Any], Any], Any] | None = None,
+    solve: Solver,
+    transpose_solve: Solver | None = None,
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
@@ -129,11 +127,9 @@ def custom_linear_solve(
     vecmat = None
     if symmetric or transpose_solve is not None:
         vecmat = unknown.jaxpr if symmetric else rules.transposed_operator(unknown.jaxpr, num)
-        transposed = (
-            solver
-            if transpose_solve is None
-            else unknown.solver(transpose_solve, "transpose_solve", has_aux)
-        )
+        transposed = solver
+        if transpose_solve is not None:
+            transposed = unknown.solver(transpose_solve, "transpose_solve", has_aux)
     system = rules.System(unknown.jaxpr, solver, vecmat, transposed)
 
     def run(*values: Value) -> list[Value]:
@@ -220,7 +216,7 @@ class _Unknown:
 
     def solver(
         self,
-        solve: Callable[[Callable[[Any], Any], Any], Any],
+        solve: Solver,
         name: str,
         has_aux: bool = False,
         call: custom_function.Call | None = None,

@@ -29,9 +29,8 @@ def stage_user(
     tree = flatten.flatten_located((args, kwargs), flatten.is_spec, name)[1]
     pairs = pytree.tree_flatten_with_path((args, kwargs), is_leaf=flatten.is_spec)[0]
     flat = flat_function.FlatFunction(fun, tree, returns_refs=returns_refs)
-    return trace.stage(
-        flat, [flatten.aval_of(x, name(path)) for path, x in pairs], flatten.function_name(fun), fun
-    ), flat
+    avals = [flatten.aval_of(x, name(path)) for path, x in pairs]
+    return trace.stage(flat, avals, flatten.function_name(fun), fun), flat
 
 
 def stage_call(
@@ -65,13 +64,8 @@ def make_jaxpr(
     """
     flatten.check_callable("make_jaxpr", fun)
     if static_argnums != () or static_argnames != ():
-        return arguments.with_static(
-            "make_jaxpr",
-            fun,
-            static_argnums,
-            static_argnames,
-            partial(make_jaxpr, axis_env=axis_env),
-        )
+        named, make = (static_argnums, static_argnames), partial(make_jaxpr, axis_env=axis_env)
+        return arguments.with_static("make_jaxpr", fun, *named, make)
 
     @wraps(fun)
     @trace.guarded
@@ -249,11 +243,8 @@ def enable_compilation_cache(
         raise TypeError(
             f"{what}: expected `max_bytes` to be an int, or None for no limit, got {max_bytes!r}"
         )
-    compilation_cache.use(
-        compilation_cache.open_cache(
-            os.fspath(path), max_bytes, f"{what}: `path`", f"{what}: `max_bytes`"
-        )
-    )
+    names = (f"{what}: `path`", f"{what}: `max_bytes`")
+    compilation_cache.use(compilation_cache.open_cache(os.fspath(path), max_bytes, *names))
 
 
 def disable_compilation_cache() -> None:

@@ -104,7 +104,9 @@ def join(types: tuple[Typed, ...]) -> Typed:
     strong = list({t.dtype for t in types if not t.weak_type})
     if len(strong) == 1 and all(_yields(t.dtype, strong[0]) for t in types if t.weak_type):
         return Typed(strong[0])
-    node = _least_upper({_node(t) for t in types})
+    above = [_upward(_node(t)) for t in types]
+    common = frozenset.intersection(*above)
+    node = next(n for n in common if common <= _upward(n))
     if node[-1] != "*":
         return Typed(_BY_NAME[node])
     if node == "i*":
@@ -173,7 +175,9 @@ def host_scalar(x: Any, typed: Typed, what: str) -> array.Scalar:
             f"{errors.at_source(ir.user_source())}"
         )
     if host.dtype.kind in "iuO" and dtype_kind(typed.dtype) != "b":
-        _check_fits(int(host), typed.dtype, what)
+        low, high = _limits(typed.dtype)
+        if not low <= int(host) <= high:
+            raise _too_large(f"integer {int(host)}", typed.dtype, what)
     with np.errstate(over="ignore", invalid="ignore"):
         found = host.astype(typed.dtype)
     if what in _INSTEAD and np.isfinite(host) and not np.isfinite(found):
@@ -202,12 +206,6 @@ def _limits(dtype: DType) -> tuple[int, int]:
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     high = int(float(float_limits(real_dtype(dtype)).max))
     return -high, high
-
-
-def _check_fits(x: int, dtype: DType, what: str) -> None:
-    low, high = _limits(dtype)
-    if not low <= x <= high:
-        raise _too_large(f"integer {x}", dtype, what)
 
 
 def _too_large(told: str, dtype: DType, what: str) -> OverflowError:
@@ -246,11 +244,6 @@ def _yields(weak: DType, strong: DType) -> bool:
     """Whether a weak number becomes a strong dtype, whatever its width, by its kind."""
     ranks = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
     return ranks[dtype_kind(weak)] <= ranks[dtype_kind(strong)]
-
-
-def _least_upper(nodes: set[str]) -> str:
-    common: frozenset[str] = frozenset.intersection(*[_upward(n) for n in nodes])
-    return next(n for n in common if common <= _upward(n))
 
 
 @cache

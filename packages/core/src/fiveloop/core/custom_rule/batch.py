@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from fiveloop.core import ad, ir, prims, trace, transforms, util
 from fiveloop.core.arrays import Value
@@ -28,24 +27,22 @@ def custom_rule_batch(
     jaxpr = None
     if p.jaxpr is not None:
         jaxpr, _ = transforms.batch_jaxpr(p.jaxpr, size, batched, inst=True, axes=axes)
+    # The rule runs that of one example, within the named axes that the batch does not bind.
+    bound = ir.batch_axis(size)
+    free = tuple([axis for axis in p.axes if axis != bound])
     params = primitive.RuleParams(
         rule,
         jaxpr,
         name=p.name,
         num_closed=p.num_closed,
         in_avals=tuple([x.aval for x in moved]),
-        **free_axes(p, ir.batch_axis(size)),
+        axes=free,
+        scope=trace.AxisScope(free, free),
     )
     outs = trace.bind(primitive.custom_rule_p, *moved, params=params)
     same, differ = rule.same or [False] * len(outs), rule.differ or [True] * len(outs)
     found = zip(same, differ, outs, strict=False)
     return outs, [None if s else 0 if d else transforms.SAME for s, d, _ in found]
-
-
-def free_axes(p: primitive.RuleParams, bound: ir.NamedAxis | None = None) -> dict[str, Any]:
-    """The named axes of an equation whose rule runs that of another one, all but the one that it binds."""
-    axes = tuple(axis for axis in p.axes if axis != bound)
-    return {"axes": axes, "scope": trace.AxisScope(axes, axes)}
 
 
 class BatchedRule(primitive.RuleAround):
@@ -91,25 +88,17 @@ class BatchedRule(primitive.RuleAround):
         num = flat.num_outs
         # A result and its tangent have the batch in the same place.
         there = iter(found[num:])
-        dot_dims = [
-            next(there) if t is not None and not isinstance(t, ad.Zero) else None
-            for t in flat.marks
-        ]
-        pairs = zip(found, dot_dims, strict=False)
-        self.same = [self.shared and d is None and t is None for d, t in pairs]
         real = [t is not None and not isinstance(t, ad.Zero) for t in flat.marks]
+        pairs = zip(found, [next(there) if r else None for r in real], strict=False)
+        self.same = [self.shared and d is None and t is None for d, t in pairs]
         results = self._placed(results, found, [*self.same, *util.select_by(real, self.same)])
         outs, dots = flat.apart(results)
-        return outs, [
-            transforms.zero_like(x) if t is None or isinstance(t, ad.Zero) else t
-            for x, t in zip(outs, dots, strict=True)
-        ]
+        full = zip(outs, dots, real, strict=True)
+        return outs, [t if r and t is not None else transforms.zero_like(x) for x, t, r in full]
 
     def _jvp_of_one(self, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
-        given = [
-            transforms.zero_like(x) if isinstance(t, ad.Zero) else t
-            for x, t in zip(primals, tangents, strict=True)
-        ]
+        pairs = zip(primals, tangents, strict=True)
+        given = [transforms.zero_like(x) if isinstance(t, ad.Zero) else t for x, t in pairs]
         return primitive.rule_jvp(self.inner, primals, given)
 
     def transpose(
@@ -123,11 +112,7 @@ class BatchedRule(primitive.RuleAround):
         )
         known = [x for x in operands if isinstance(x, Value)]
         flat = primitive.Masked(self._transpose_of_one(operands), len(known), cts)
-        dims = [
-            d
-            for d, x in zip(self.dims, operands, strict=True)
-            if not isinstance(x, ad.UndefinedPrimal)
-        ]
+        dims = [d for d, x in zip(self.dims, operands, strict=True) if isinstance(x, Value)]
         args = [*known, *flat.dots]
         results, out_dims = self._batch(flat, args, [*dims, *[0] * len(flat.dots)])
         found = iter(zip(results, out_dims, strict=True))

@@ -68,14 +68,10 @@ class RootRule(UserRule):
         def solve(values: ad.Values, rhs: ad.Tangents) -> ad.Duals:
             def operator(x_dot: ad.Values) -> list[Value]:
                 found = transforms.eval_jaxpr(linear, [*values, *x_dot])
-                return [
-                    *map(
-                        transforms.instantiate,
-                        transforms.with_zeros(out_nonzero, found, [y.aval for y in x_dot]),
-                    )
-                ]
+                full = transforms.with_zeros(out_nonzero, found, [y.aval for y in x_dot])
+                return [*map(transforms.instantiate, full)]
 
-            return [], [*self.tangent_solve(operator, [transforms.instantiate(t) for t in rhs])]
+            return [], [*self.tangent_solve(operator, [*map(transforms.instantiate, rhs)])]
 
         rhs = [t if isinstance(t, ad.Zero) else prims.neg(t) for t in changed]
         return self.closure.run(solve, closed, saved, rhs)[1]
@@ -164,9 +160,8 @@ class SolveRule(Rule):
         """Solve the transposed system."""
         first = p.num_closed + self.num_params
         known = [x for x in operands[:first] if isinstance(x, Value)]
-        if len(known) < first or not all(
-            isinstance(x, ad.UndefinedPrimal) for x in operands[first:]
-        ):
+        unknown = [x for x in operands[first:] if isinstance(x, ad.UndefinedPrimal)]
+        if len(known) + len(unknown) < len(operands):
             raise errors.RuleError(
                 f"the linear solve of {p.name} is linear in its right-hand side alone, got other linear operands"
             )
@@ -184,10 +179,4 @@ class SolveRule(Rule):
             jaxpr = trace.stage_closed(lambda *xs: rule.call(params, xs), avals, p.name)
             params = replace(params, jaxpr=jaxpr)
         found = trace.bind(custom_rule_p, *known, *b_bar, params=params)[: len(b_bar)]
-        return [
-            *[None] * first,
-            *[
-                ct if transforms.is_linear(x) else None
-                for ct, x in zip(found, operands[first:], strict=True)
-            ],
-        ]
+        return [*[None] * first, *prims.of_linear(operands[first:], found)]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fiveloop.core import ad, errors, ir, rules, trace, transforms, util
+from fiveloop.core import ad, errors, ir, prims, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.primitive import Rule, RuleParams, custom_rule_p
@@ -71,13 +71,7 @@ class LinearRule(Rule):
             jaxpr = self.jaxpr(p, [x.aval for x in operands])
             return super().transpose(replace(p, jaxpr=jaxpr), cts, operands)
         found = self.backward([x for x in known if isinstance(x, Value)], cts)
-        return [
-            *[None] * self.num_known,
-            *[
-                ct if transforms.is_linear(x) else None
-                for ct, x in zip(found, operands[self.num_known :], strict=True)
-            ],
-        ]
+        return [*[None] * self.num_known, *prims.of_linear(operands[self.num_known :], found)]
 
     def jaxpr(self, p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
         """What the equation computes, made once."""
@@ -169,13 +163,12 @@ def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: ir.Avals, name: str) -
         transforms.parted(jaxpr, linear), linear, (True,) * len(jaxpr.outvars)
     )
 
+    types = util.select_by(linear, jaxpr.in_avals)
+
     def run(*args: Value) -> list[Value]:
-        found = transforms.with_zeros(
-            util.select_by(linear, nonzero),
-            transforms.eval_jaxpr(jaxpr_t, args),
-            util.select_by(linear, jaxpr.in_avals),
-        )
-        return [*map(transforms.instantiate, found)]
+        found = transforms.eval_jaxpr(jaxpr_t, args)
+        full = transforms.with_zeros(util.select_by(linear, nonzero), found, types)
+        return [*map(transforms.instantiate, full)]
 
     return trace.stage_closed(run, avals, name)
 

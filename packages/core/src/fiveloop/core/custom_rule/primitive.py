@@ -244,11 +244,6 @@ def custom_rule_abstract_eval(avals: ir.Avals, p: RuleParams) -> ir.Typing:
     return outs, effects | over
 
 
-def custom_rule_impl(values: ad.Values, p: RuleParams) -> list[Value]:
-    """Operation by operation, as the user's function runs without any transform."""
-    return rule_call(p, values)
-
-
 def _print(eqn: ir.Eqn, names: ir.Names) -> str:
     operands = [names.atom(a) for a in eqn.invars]
     params = ir.format_params(eqn.params, skip=("in_avals", "axes", "scope", "caller"))

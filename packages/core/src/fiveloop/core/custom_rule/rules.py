@@ -20,19 +20,16 @@ def custom_rule_lower(
     return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))
 
 
-def custom_rule_bodies(p: primitive.RuleParams) -> list[Body]:
-    """The jaxpr, which runs once, if there is one."""
-    return [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)]
-
-
 define(
     primitive.custom_rule_p,
     abstract_eval=primitive.custom_rule_abstract_eval,
-    impl=primitive.custom_rule_impl,
+    # Operation by operation, as the user's function runs without any transform.
+    impl=lambda values, p: primitive.rule_call(p, values),
     lower=custom_rule_lower,
     jvp=jvp.custom_rule_jvp,
     batch=batch.custom_rule_batch,
     transpose=lambda cts, operands, p: primitive.rule_transpose(p, cts, operands),
     dce=dce.custom_rule_dce,
-    bodies=custom_rule_bodies,
+    # The jaxpr, which runs once, if there is one.
+    bodies=lambda p: [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)],
 )

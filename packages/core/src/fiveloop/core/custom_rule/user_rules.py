@@ -56,10 +56,8 @@ class JvpRule(UserRule):
         ]
         if not any(fixed) or self.symbolic_zeros:
             return self.closure.run(self.flat_jvp, closed, args, dots)
-        given = [
-            transforms.instantiate(t) if is_fixed else t
-            for t, is_fixed in zip(dots, fixed, strict=True)
-        ]
+        pairs = zip(dots, fixed, strict=True)
+        given = [transforms.instantiate(t) if is_fixed else t for t, is_fixed in pairs]
         return self.closure.run(self.flat_jvp, closed, args, given, _Unwritten(p, fixed))
 
 
@@ -114,11 +112,8 @@ class VjpRule(UserRule):
             return [*outs, *res]
 
         def fwd(values: ad.Values, dots: ad.Tangents) -> ad.Duals:
-            return (
-                transforms.jvp_flat(run, values, dots)[0]
-                if any(transforms.nonzero_mask(dots))
-                else run(*values)
-            ), []
+            moves = any(transforms.nonzero_mask(dots))
+            return transforms.jvp_flat(run, values, dots)[0] if moves else run(*values), []
 
         of_refs = [t if t.aval.accumulates else ad.Zero(t.aval) for t in dots]
         results, _ = self.closure.run(fwd, closed, args, of_refs)
@@ -157,17 +152,12 @@ class VjpRule(UserRule):
             _, outs_dot = closure.run(flat_jvp, closed, args, full)
             return util.partition(floats, outs_dot)[1]
 
-        num_known = num_closed + num_res + (len(args) if flat_jvp is not None else 0)
+        given = None if flat_jvp is None else forward
+        num_known = num_closed + num_res + (len(args) if given else 0)
         out_avals = [x.aval.tangent() for x, f in zip(outs, floats, strict=True) if f]
-        return linear.LinearRule(
-            backward,
-            forward if flat_jvp is not None else None,
-            num_known,
-            out_avals,
-            self.bwd_name,
-            None if self.home is None else trace.current_trace(),
-            self.holds_traced,
-        )
+        home = None if self.home is None else trace.current_trace()
+        named = (self.bwd_name, home, self.holds_traced)
+        return linear.LinearRule(backward, given, num_known, out_avals, *named)
 
 
 @dataclass(frozen=True)

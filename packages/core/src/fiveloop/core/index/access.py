@@ -152,9 +152,8 @@ def check_write(aval: ir.Aval, shape: ir.Shape, given: ir.Aval) -> None:
             f"cannot write a value of dtype {ir.short_dtype(given.dtype)} into an array of dtype "
             f"{ir.short_dtype(aval.dtype)} without loss; convert it first: `{part}.astype({aval.dtype.name!r})`"
         )
-    if not ir.same_shape(given.shape, shape) and ir.broadcast_shapes(given.shape, shape) != tuple(
-        shape
-    ):
+    wide = ir.broadcast_shapes(given.shape, shape)
+    if not ir.same_shape(given.shape, shape) and wide != tuple(shape):
         prims.bad_value(
             f"cannot write a value of shape {errors.shape_str(given.shape)} where the index selects shape "
             f"{errors.shape_str(shape)}: it does not broadcast to it"

@@ -170,11 +170,8 @@ def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
 def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
     """The bits of `x` moved down by `y` places; the sign stays."""
     a, b = numbers("right_shift", x, y)
-    return (
-        prims.shift_right_logical(a, b)
-        if a.dtype.kind == "u"
-        else prims.shift_right_arithmetic(a, b)
-    )
+    logical = a.dtype.kind == "u"
+    return (prims.shift_right_logical if logical else prims.shift_right_arithmetic)(a, b)
 
 
 def matrix_transpose(x: ArrayLike) -> Value:
@@ -190,11 +187,9 @@ def astype(x: ArrayLike, dtype: Any) -> Value:
     """The same elements in another dtype; to bool, whether they differ from zero."""
     value = prims.operand("astype", "x", x)
     target = prims.canonical_dtype("astype", dtype)
-    return (
-        prims.not_equal(value, 0)
-        if target == np.bool_ != value.dtype
-        else prims.convert(value, target)
-    )
+    if target == np.bool_ != value.dtype:
+        return prims.not_equal(value, 0)
+    return prims.convert(value, target)
 
 
 def keep_axes(x: Value, shape: ir.Shape, axes: Sequence[int]) -> Value:

@@ -124,10 +124,8 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Value:
     """Repeat `x` to `shape` under NumPy's rules: new axes come in front."""
     value = convert.operand("broadcast_to", "x", x)
     out = check.canonical_shape("broadcast_to", shape)
-    ends = out[len(out) - value.ndim :]
-    if value.ndim > len(out) or not all(
-        ir.is_one(d) or ir.same_dim(d, k) for d, k in zip(value.shape, ends, strict=True)
-    ):
+    sizes = zip(value.shape, out[len(out) - value.ndim :], strict=True)
+    if value.ndim > len(out) or not all(ir.is_one(d) or ir.same_dim(d, k) for d, k in sizes):
         check.bad_value(
             f"broadcast_to: cannot broadcast {errors.shape_str(value.shape)} to {errors.shape_str(out)}"
         )
@@ -137,10 +135,8 @@ def broadcast_to(x: ArrayLike, shape: Any) -> Value:
 def _broadcast_aval(avals: ir.Avals, p: BroadcastParams) -> list[ir.Aval]:
     (x,) = check.array_avals("broadcast_in_dim", avals, 1)
     fits = len(p.dims) == x.ndim and all(a < b for a, b in zip(p.dims, p.dims[1:], strict=False))
-    if not fits or any(
-        not (ir.is_one(d) or ir.same_dim(d, p.shape[k]))
-        for d, k in zip(x.shape, p.dims, strict=True)
-    ):
+    sizes = zip(x.shape, [p.shape[k] for k in p.dims], strict=False)
+    if not fits or not all(ir.is_one(d) or ir.same_dim(d, k) for d, k in sizes):
         check.bad_value(
             f"broadcast_in_dim: expected `dims` to place each axis of {errors.shape_str(x.shape)}, in order, "
             f"on an axis of {errors.shape_str(p.shape)} of its size, got dims {p.dims}"

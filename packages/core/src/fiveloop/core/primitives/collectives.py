@@ -15,7 +15,8 @@ import numpy as np
 
 from fiveloop.core import arrays, errors, ir, pytree, rules, trace
 from fiveloop.core.arrays import Value
-from fiveloop.core.primitives import check, collective_rules, convert, elementwise, family
+from fiveloop.core.primitives import check, convert, elementwise, family
+from fiveloop.core.primitives import collective_rules as rows
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ def axis_size(axis_name: Any) -> int:
     >>> vmap(lambda x: x / axis_size("i"), axis_name="i")(np.ones(4, "float32"))
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
     """
-    return collective_rules.lanes_of(_axes("axis_size", axis_name))
+    return rows.lanes_of(_axes("axis_size", axis_name))
 
 
 def axis_index(axis_name: Any) -> Value:
@@ -38,9 +39,7 @@ def axis_index(axis_name: Any) -> Value:
     axes = _axes("axis_index", axis_name)
     index = convert.convert(0, np.int32)
     for k, axis in enumerate(axes):
-        here = trace.bind1(
-            collective_rules.axis_index_p, params=collective_rules.IndexParams((axis,))
-        )
+        here = trace.bind1(rows.axis_index_p, params=rows.IndexParams((axis,)))
         index = elementwise.add(elementwise.mul(index, axis.size), here) if k else here
     return index
 
@@ -77,12 +76,12 @@ def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | 
     return pytree.tree_map(of_leaf, x)
 
 
-def _sum(fun: str, x: Any, axes: tuple[ir.NamedAxis, ...], groups: collective_rules.Groups) -> Any:
+def _sum(fun: str, x: Any, axes: tuple[ir.NamedAxis, ...], groups: rows.Groups) -> Any:
     """The sum of a leaf; if all lanes know what it is, that of a Python number is one too."""
     if arrays.is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
-        return x * (collective_rules.lanes_of(axes) if groups is None else len(groups[0]))
+        return x * (rows.lanes_of(axes) if groups is None else len(groups[0]))
     value = convert.operand(fun, "x", x)
-    return _reduce(collective_rules.psum_p, convert.counted(value), axes, groups)
+    return _reduce(rows.psum_p, convert.counted(value), axes, groups)
 
 
 def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
@@ -91,7 +90,7 @@ def pmax(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | N
     >>> vmap(lambda x: pmax(x, "i"), axis_name="i")(np.array([1, 3, 2]))
     Array([3, 3, 3], dtype=int64)
     """
-    return _extreme(collective_rules.pmax_p, x, axis_name, axis_index_groups)
+    return _extreme(rows.pmax_p, x, axis_name, axis_index_groups)
 
 
 def pmin(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
@@ -100,7 +99,7 @@ def pmin(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | N
     >>> vmap(lambda x: pmin(x, "i"), axis_name="i")(np.array([1, 3, 2]))
     Array([1, 1, 1], dtype=int64)
     """
-    return _extreme(collective_rules.pmin_p, x, axis_name, axis_index_groups)
+    return _extreme(rows.pmin_p, x, axis_name, axis_index_groups)
 
 
 def all_gather(
@@ -125,11 +124,7 @@ def all_gather(
         place = check.canonical_axis("all_gather", axis, value.ndim + (not tiled))
         if groups is None:
             return _gather_each(value, axes, place, tiled)
-        return _apply(
-            collective_rules.all_gather_p,
-            value,
-            collective_rules.AxisParams(axes, groups, place, tiled),
-        )
+        return _apply(rows.all_gather_p, value, rows.AxisParams(axes, groups, place, tiled))
 
     return pytree.tree_map(of_leaf, x)
 
@@ -137,13 +132,9 @@ def all_gather(
 def _gather_each(x: Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool) -> Value:
     """Gather along one axis after the other, the last one first: then all lanes share the result."""
     for k, axis in enumerate(reversed(axes)):
-        x = _apply(
-            collective_rules.all_gather_p,
-            x,
-            collective_rules.AxisParams((axis,), None, place, tiled),
-        )
+        x = _apply(rows.all_gather_p, x, rows.AxisParams((axis,), None, place, tiled))
         if k and not tiled:
-            x = collective_rules.join(x, place)
+            x = rows.join(x, place)
     return x
 
 
@@ -171,11 +162,7 @@ def psum_scatter(
         place = check.canonical_axis(
             "psum_scatter", scatter_dimension, value.ndim, "scatter_dimension"
         )
-        return _apply(
-            collective_rules.psum_scatter_p,
-            value,
-            collective_rules.AxisParams(axes, groups, place, tiled),
-        )
+        return _apply(rows.psum_scatter_p, value, rows.AxisParams(axes, groups, place, tiled))
 
     return pytree.tree_map(of_leaf, x)
 
@@ -206,9 +193,7 @@ def all_to_all(
         split = check.canonical_axis("all_to_all", split_axis, value.ndim, "split_axis")
         concat = check.canonical_axis("all_to_all", concat_axis, value.ndim, "concat_axis")
         return _apply(
-            collective_rules.all_to_all_p,
-            value,
-            collective_rules.AllToAllParams(axes, groups, split, concat, tiled),
+            rows.all_to_all_p, value, rows.AllToAllParams(axes, groups, split, concat, tiled)
         )
 
     return pytree.tree_map(of_leaf, x)
@@ -222,14 +207,9 @@ def ppermute(x: T, axis_name: Any, perm: Iterable[tuple[int, int]]) -> T:
     """
     axes = _some_axes("ppermute", axis_name)
     pairs = _pairs(axes, perm)
-    return pytree.tree_map(
-        lambda leaf: _apply(
-            collective_rules.ppermute_p,
-            convert.operand("ppermute", "x", leaf),
-            collective_rules.PermuteParams(axes, None, pairs),
-        ),
-        x,
-    )
+    p = rows.PermuteParams(axes, None, pairs)
+    of_leaf = lambda leaf: _apply(rows.ppermute_p, convert.operand("ppermute", "x", leaf), p)
+    return pytree.tree_map(of_leaf, x)
 
 
 def pshuffle(x: T, axis_name: Any, perm: Sequence[int]) -> T:
@@ -266,17 +246,15 @@ def _apply(prim: ir.Primitive[Any], x: Value, params: Any) -> Value:
 
 
 def _reduce(
-    prim: ir.Primitive[collective_rules.CollectiveParams],
+    prim: ir.Primitive[rows.CollectiveParams],
     x: Value,
     axes: tuple[ir.NamedAxis, ...],
-    groups: collective_rules.Groups,
+    groups: rows.Groups,
 ) -> Value:
-    return _apply(prim, x, collective_rules.CollectiveParams(axes, groups)) if axes else x
+    return _apply(prim, x, rows.CollectiveParams(axes, groups)) if axes else x
 
 
-def _extreme(
-    prim: ir.Primitive[collective_rules.CollectiveParams], x: T, axis_name: Any, given: Any
-) -> T:
+def _extreme(prim: ir.Primitive[rows.CollectiveParams], x: T, axis_name: Any, given: Any) -> T:
     axes = _axes(prim.name, axis_name)
     groups = _groups(prim.name, axes, given)
     return pytree.tree_map(
@@ -312,12 +290,12 @@ def _check_name(fun: str, name: object) -> None:
         )
 
 
-def _groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> collective_rules.Groups:
+def _groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> rows.Groups:
     """Groups of lanes as tuples, after a check that they cut the axis into parts."""
     if given is None:
         return None
     groups = tuple(tuple(_lane(fun, k, "axis_index_groups") for k in group) for group in given)
-    lanes = collective_rules.lanes_of(axes)
+    lanes = rows.lanes_of(axes)
     if sorted(k for group in groups for k in group) != list(range(lanes)) or () in groups:
         check.bad_value(
             f"{fun}: expected `axis_index_groups` to name each lane from 0 to {lanes - 1} once, "
@@ -326,7 +304,7 @@ def _groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> collective_ru
     return groups
 
 
-def _equal_groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> collective_rules.Groups:
+def _equal_groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> rows.Groups:
     groups = _groups(fun, axes, given)
     if groups is not None and len({*map(len, groups)}) != 1:
         check.bad_value(
@@ -342,7 +320,7 @@ def _pairs(axes: Sequence[ir.NamedAxis], perm: Any) -> tuple[tuple[int, int], ..
     except (TypeError, ValueError):
         _bad_perm(f"expected `perm` to hold pairs (source, destination), got {perm!r}")
     pairs = tuple((_lane("ppermute", s), _lane("ppermute", d)) for s, d in listed)
-    lanes = collective_rules.lanes_of(axes)
+    lanes = rows.lanes_of(axes)
     if any(not 0 <= k < lanes for pair in pairs for k in pair):
         _bad_perm(f"expected lanes from 0 to {lanes - 1} in `perm`, got {list(pairs)}")
     for what, ends in (("source", [s for s, _ in pairs]), ("destination", [d for _, d in pairs])):

@@ -138,12 +138,9 @@ def _bring(x: Any, target: arrays.Typed, fun: str, k: int) -> Value:
     if aval.dtype == target.dtype:
         return x  # type: ignore[no-any-return]  # weakness needs no conversion: it is not in the elements
     if isinstance(x, arrays.Scalar):
-        what = f"{fun}: argument `{_name(k)}`"
-        return (
-            arrays.host_scalar(x.exact, target, what)
-            if aval.weak_type
-            else arrays.Scalar(x.host.astype(target.dtype))
-        )
+        if not aval.weak_type:
+            return arrays.Scalar(x.host.astype(target.dtype))
+        return arrays.host_scalar(x.exact, target, f"{fun}: argument `{_name(k)}`")
     arrays.check_narrowing(_typed(x), target.dtype, f"{fun}: argument `{_name(k)}`")
     return convert(x, target.dtype, target.weak_type)
 

@@ -115,11 +115,8 @@ def _dot_aval(avals: ir.Avals, p: DotParams) -> list[ir.Aval]:
             check.bad_value(
                 f"dot_general: an axis of {aval} is both contracted and a batch axis: {p}"
             )
-    shape = (
-        *[x.shape[k] for k in p.batch[0]],
-        *[x.shape[k] for k in p.free(0, x.ndim)],
-        *[y.shape[k] for k in p.free(1, y.ndim)],
-    )
+    left = [x.shape[k] for k in (*p.batch[0], *p.free(0, x.ndim))]
+    shape = (*left, *[y.shape[k] for k in p.free(1, y.ndim)])
     weak = x.weak_type and y.weak_type and p.out_dtype is None
     return [ir.ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)]
 

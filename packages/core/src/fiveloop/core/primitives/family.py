@@ -180,11 +180,8 @@ def align_elementwise(
     rank = max(ranks)
     placed = [d for d, r in zip(dims, ranks, strict=True) if d is not None and r == rank]
     place = placed[0] if placed else 0
-    shape = next(
-        x.shape if d is None else (*x.shape[:d], *x.shape[d + 1 :])
-        for x, d, r in zip(operands, dims, ranks, strict=True)
-        if r == rank
-    )
+    x, d = operands[ranks.index(rank)], dims[ranks.index(rank)]
+    shape = x.shape if d is None else (*x.shape[:d], *x.shape[d + 1 :])
     batched_shape = (*shape[:place], size, *shape[place:])
     xs: list[Value] = []
     for x, d, r in zip(operands, dims, ranks, strict=True):

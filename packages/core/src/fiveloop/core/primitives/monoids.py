@@ -127,12 +127,8 @@ def changed_by(old: Value, new: Value) -> Value:
 
 def winning_shares(changed: Value, new: Value, shares: Value, places: Value | None) -> Value:
     """Which shares have made an extreme change, to `new`: at each place the first of equals."""
-    wins = elementwise.bitwise_and(
-        changed,
-        elementwise.bitwise_or(
-            elementwise.equal(shares, new), elementwise.not_equal(shares, shares)
-        ),
-    )
+    best = elementwise.bitwise_or(elementwise.equal(shares, new), elementwise.is_nan(shares))
+    wins = elementwise.bitwise_and(changed, best)
     return wins if places is None else is_first(wins, places)
 
 
@@ -143,22 +139,20 @@ def winning_shares(changed: Value, new: Value, shares: Value, places: Value | No
 
 def product_of_others(x: Value, places: Value) -> Value:
     """For each element of `x`, the product of all other elements at its place (of `places`, of the same shape)."""
-    return _in_order(
-        x,
-        places,
-        lambda y, keys: elementwise.mul(
-            _before(y, keys, elementwise.mul, 1, 1), _before(y, keys, elementwise.mul, 1, -1)
-        ),
-    )
+
+    def run(y: Value, keys: Value) -> Value:
+        before, after = (_before(y, keys, elementwise.mul, 1, way) for way in (1, -1))
+        return elementwise.mul(before, after)
+
+    return _in_order(x, places, run)
 
 
 def is_first(flags: Value, places: Value) -> Value:
     """Which of the elements that `flags` marks is the first at its place."""
 
     def run(y: Value, keys: Value) -> Value:
-        return elementwise.bitwise_and(
-            y, elementwise.bitwise_not(_before(y, keys, elementwise.bitwise_or, False, 1))
-        )
+        earlier = _before(y, keys, elementwise.bitwise_or, False, 1)
+        return elementwise.bitwise_and(y, elementwise.bitwise_not(earlier))
 
     return _in_order(flags, places, run)
 

@@ -11,16 +11,8 @@ from fiveloop.core import ad, errors, ir, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Pick, Span, is_dynamic
-from fiveloop.core.primitives import (
-    broadcast,
-    check,
-    convert,
-    elementwise,
-    monoids,
-    shape,
-    take,
-    windows,
-)
+
+from . import broadcast, check, convert, elementwise, monoids, shape, take, windows
 
 KINDS = ("set", *hlo.COMBINERS)
 

@@ -66,13 +66,10 @@ def _sort_jvp(primals: ad.Values, tangents: ad.Tangents, p: SortParams) -> ad.Du
     """Sort the places along with the elements, and take the tangents from there."""
     places = shape.iota(np.int32, primals[0].shape, p.axis)
     *outs, order = trace.bind(sort_p, *primals, places, params=p)
-    dots: list[ad.Tangent] = [
-        ad.Zero(out.aval.tangent())
-        if isinstance(t, ad.Zero)
-        else take.take_along(t, order, p.axis, unique=True)
-        for out, t in zip(outs, tangents, strict=True)
-    ]
-    return outs, dots
+    taken = lambda t: (
+        t if isinstance(t, ad.Zero) else take.take_along(t, order, p.axis, unique=True)
+    )
+    return outs, [*map(taken, tangents)]
 
 
 rules.define(

@@ -11,21 +11,9 @@ from fiveloop.core import ad, arrays, errors, ir, rules, trace
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.primitives import broadcast, check, convert, costs, family
-from fiveloop.core.primitives.elementwise import (
-    add,
-    bitwise_and,
-    div,
-    equal,
-    exp,
-    is_nan,
-    mul,
-    neg,
-    rsqrt,
-    select,
-    square,
-    sub,
-)
+
+from . import broadcast, check, convert, costs, elementwise, family
+from .elementwise import add, div, equal, exp, mul, neg, rsqrt, select, square, sub
 
 sin: family.Unary = family.short_series(
     "sin", "Sine of each element, in radians.", hlo.sine, lambda t, y, x: mul(t, cos(x))
@@ -99,7 +87,7 @@ def _log1p_up_to_one(b: hlo.Builder, z: hlo.IRValue) -> hlo.IRValue:
 def _share(x: Value, y: Value) -> Value:
     """The slope of `logaddexp(x, y)` in `x`: exp(x) / (exp(x) + exp(y)), half for equal infinities."""
     apart = sub(x, y)
-    alike = bitwise_and(is_nan(apart), equal(x, y))
+    alike = elementwise.bitwise_and(elementwise.is_nan(apart), equal(x, y))
     return logistic(select(alike, broadcast.full_like(apart, 0), apart))
 
 
@@ -348,10 +336,7 @@ def bitcast_convert(x: ArrayLike, dtype: Any) -> Value:
 def _bitcast_aval(avals: ir.Avals, p: BitcastParams) -> list[ir.Aval]:
     (x,) = check.array_avals("bitcast_convert", avals, 1)
     old, new = x.dtype.itemsize, p.dtype.itemsize
-    if "b" in (arrays.dtype_kind(x.dtype), arrays.dtype_kind(p.dtype)) or "c" in (
-        x.dtype.kind,
-        p.dtype.kind,
-    ):
+    if {arrays.dtype_kind(x.dtype), arrays.dtype_kind(p.dtype)} & {"b", "c"}:
         check.bad_value(f"bitcast_convert: expected real numbers, got {x} to {p.dtype.name}")
     if old == new:
         return [ir.ShapedArray(x.shape, p.dtype)]
