@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fiveloop.core import ir, pytree, trace, transforms
+from fiveloop.core import ad, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.arrays import Value
@@ -136,9 +136,7 @@ def _batch_size(
     return found.pop()
 
 
-def _check_made(
-    flat: FlatFunction, outs: list[Value], dims: list[int | None], values: list[Value]
-) -> None:
+def _check_made(flat: FlatFunction, outs: ad.Values, dims: ad.BatchAxes, values: ad.Values) -> None:
     """Raise if the function returns a mutable value that it has not made: each that it makes has a batch axis."""
     for k, (x, d) in enumerate(zip(outs, dims, strict=True)):
         if x.aval.accumulates and (d is None or any(x is y for y in values)):

@@ -94,8 +94,8 @@ def shown(x: object) -> str:
 
 
 def check_outs(
-    name: RuleName, out: Any, tree: pytree.TreeDef | None, avals: ir.Avals | None
-) -> tuple[list[Value], pytree.TreeDef]:
+    name: RuleName, out: Any, tree: TreeDef | None, avals: ir.Avals | None
+) -> tuple[list[Value], TreeDef]:
     """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
     leaves, given = flatten.flatten_values(
         out, lambda path: f"{name}: the result{pytree.keystr(path)}"
@@ -113,9 +113,7 @@ def check_outs(
     return leaves, given
 
 
-def check_tangents(
-    name: RuleName, dots: Any, outs: ad.Values, tree: pytree.TreeDef
-) -> list[ad.Tangent]:
+def check_tangents(name: RuleName, dots: Any, outs: ad.Values, tree: TreeDef) -> list[ad.Tangent]:
     """The leaves of the tangents that a rule gives, which must be like its results."""
     pairs, given = pytree.tree_flatten_with_path(
         dots, is_leaf=lambda x: isinstance(x, SymbolicZero)
@@ -131,7 +129,7 @@ def check_tangents(
 
 
 def check_cotangents(
-    name: RuleName, cts: Any, args: ir.Avals, tree: pytree.TreeDef, perturbed: util.Mask
+    name: RuleName, cts: Any, args: ir.Avals, tree: TreeDef, perturbed: util.Mask
 ) -> list[ad.Tangent]:
     """The leaves of what bwd gives: a tuple with one entry an argument, None for zeros.
 
@@ -163,7 +161,7 @@ def check_cotangents(
 
 
 def _filled(
-    name: RuleName, what: str, likes: str, given: Any, tree: pytree.TreeDef, values: Sequence[Any]
+    name: RuleName, what: str, likes: str, given: Any, tree: TreeDef, values: Sequence[Any]
 ) -> list[tuple[str, Any]]:
     """Path and leaf for each of `values`, whose tree is `tree`; a None counts for all leaves at its place."""
     skeleton = pytree.tree_unflatten(tree, values)

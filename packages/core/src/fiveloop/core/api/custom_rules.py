@@ -10,9 +10,11 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import custom_function, flat_function, flatten, staging
+from fiveloop.core.api.custom_function import RuleName
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, JvpRule, VjpRule
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access
 
 P = ParamSpec("P")
@@ -103,7 +105,7 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
 
 def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> FlatJvp:
     """A user's rule as a function of leaves, whose results are checked."""
-    name = custom_function.RuleName("jvp", rule, call.name)
+    name = RuleName("jvp", rule, call.name)
 
     def flat(primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         given = [custom_function.as_given(t, symbolic_zeros) for t in tangents]
@@ -210,7 +212,7 @@ def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None) -> custom_function.Probe:
 
 def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: bool) -> FlatFwd:
     """The user's rules as functions of leaves, whose results are checked."""
-    name = custom_function.RuleName("fwd", fwd, call.name)
+    name = RuleName("fwd", fwd, call.name)
 
     def flat(values: ad.Values, perturbed: util.Mask) -> tuple[list[Value], list[Value], FlatBwd]:
         leaves: Sequence[Any] = values
@@ -238,13 +240,11 @@ def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: boo
         arg_avals = [ir.ShapedArray(x.shape, x.dtype) if h else x.aval for x, h in pairs]
         return outs, res_leaves, back
 
-    bwd_name = custom_function.RuleName("bwd", bwd, call.name)
+    bwd_name = RuleName("bwd", bwd, call.name)
     return flat
 
 
-def _refuse_new_refs(
-    name: custom_function.RuleName, res: Any, leaves: ad.Values, args: ad.Values
-) -> None:
+def _refuse_new_refs(name: RuleName, res: Any, leaves: ad.Values, args: ad.Values) -> None:
     given = {id(x) for x in args}
     for k, x in enumerate(leaves):
         if x.aval.accumulates and id(access.base_of(x)) not in given:
@@ -353,13 +353,11 @@ class custom_vmap(custom_function.CustomFunction[P, R]):
 
 def _flat_vmap(rule: Any, call: custom_function.Call) -> FlatVmap:
     """A user's rule as a function of leaves, whose results are checked."""
-    name = custom_function.RuleName("vmap", rule, call.name)
+    name = RuleName("vmap", rule, call.name)
 
-    def flat(
-        size: int, batched: Sequence[bool], values: ad.Values
-    ) -> tuple[list[Value], list[bool]]:
+    def flat(size: int, batched: Sequence[bool], xs: ad.Values) -> tuple[list[Value], list[bool]]:
         flags = list(pytree.tree_unflatten(call.tree, batched)[0])
-        result = rule(size, flags, *call.dynamic(values))
+        result = rule(size, flags, *call.dynamic(xs))
         out, told = name.pair(result, "(result, which of its leaves are batched)")
         found, tree = pytree.tree_flatten(told)
         if tree != call.flat.out_tree or not all(isinstance(b, (bool, np.bool_)) for b in found):
@@ -417,14 +415,12 @@ def closure_convert(
     return converted, [flatten.as_result(x) for x in consts]
 
 
+@dataclass(eq=False)
 class _Rule:
     """A rule on the types of the cotangent: a jaxpr of what it closes over, which it keeps, and of the cotangent."""
 
-    def __init__(
-        self, form: tuple[ir.Jaxpr, flat_function.FlatFunction], kept: Sequence[Any]
-    ) -> None:
-        self.form = form
-        self.kept = kept
+    form: tuple[ir.Jaxpr, flat_function.FlatFunction]
+    kept: Sequence[Any]
 
     def __call__(self, ct: Any) -> Any:
         jaxpr, flat = self.form
@@ -449,7 +445,7 @@ def custom_gradient(fun: Callable[P, tuple[R, Callable[[Any], Any]]]) -> Callabl
     (Array(9., dtype=float32, weak_type=True), Array(30., dtype=float32))
     """
     flatten.check_callable("custom_gradient", fun)
-    name = custom_function.RuleName("custom_gradient", fun, flatten.function_name(fun))
+    name = RuleName("custom_gradient", fun, flatten.function_name(fun))
 
     def parts(args: Sequence[Any]) -> tuple[Any, Any]:
         return name.pair(fun(*args), "(result, function from its cotangent)")  # type: ignore[call-arg]

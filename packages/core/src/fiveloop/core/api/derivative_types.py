@@ -41,7 +41,7 @@ Arg0 = Literal[0]
 Arg1 = Literal[1]
 Arg2 = Literal[2]
 Both = tuple[Arg0, Arg1]
-AllThree = tuple[Arg0, Arg1, Arg2]
+All3 = tuple[Arg0, Arg1, Arg2]
 No = Literal[False]
 Yes = Literal[True]
 
@@ -86,12 +86,7 @@ class Gradient(Protocol):
     ) -> F2[X, Y, P, tuple[X, Y]]: ...
     @overload
     def __call__(
-        self,
-        fun: F3[X, Y, Z, P, object],
-        argnums: AllThree,
-        *,
-        has_aux: No = False,
-        **kw: Unpack[Opt],
+        self, fun: F3[X, Y, Z, P, object], argnums: All3, *, has_aux: No = False, **kw: Unpack[Opt]
     ) -> F3[X, Y, Z, P, tuple[X, Y, Z]]: ...
     @overload
     def __call__(
@@ -132,7 +127,7 @@ class ValueAndGradient(Protocol):
     ) -> F2[X, Y, P, tuple[R, tuple[X, Y]]]: ...
     @overload
     def __call__(
-        self, fun: F3[X, Y, Z, P, R], argnums: AllThree, *, has_aux: bool = False, **kw: Unpack[Opt]
+        self, fun: F3[X, Y, Z, P, R], argnums: All3, *, has_aux: bool = False, **kw: Unpack[Opt]
     ) -> F3[X, Y, Z, P, tuple[R, tuple[X, Y, Z]]]: ...
     @overload
     def __call__(

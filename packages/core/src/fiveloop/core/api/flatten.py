@@ -286,7 +286,7 @@ class _View:
 class OperandTree:
     """The structure of arguments some of which are views: it stands where a `TreeDef` does."""
 
-    tree: pytree.TreeDef
+    tree: TreeDef
     leaves: tuple[_Leaf, ...]
 
     def unflatten(self, operands: Iterable[Any]) -> Any:
@@ -294,12 +294,12 @@ class OperandTree:
         given = list(operands)
         return self.tree.unflatten([leaf.of(given) for leaf in self.leaves])
 
-    def children(self) -> list[pytree.TreeDef]:
+    def children(self) -> list[TreeDef]:
         """The structures of the parts."""
         return self.tree.children()
 
 
-def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.TreeDef]:
+def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], TreeDef]:
     """The operands of a call with these arguments, and their structure.
 
     Raises ValueError if one mutable value goes in twice, unless as views that lie apart.
@@ -321,7 +321,7 @@ def flatten_arguments(tree: Any, naming: Naming) -> tuple[list[Value], pytree.Tr
 
     places = tuple([_leaf(x, number) for x in leaves])
     # What is asked of a TreeDef is asked of this.
-    return operands, cast(pytree.TreeDef, OperandTree(treedef, places))
+    return operands, cast(TreeDef, OperandTree(treedef, places))
 
 
 def _leaf(x: Value, number: Callable[[Value], int]) -> _Leaf:
@@ -341,7 +341,7 @@ def check_places(tree: Any, naming: Naming) -> list[Value]:
     return mutable
 
 
-def spread(tree: pytree.TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
+def spread(tree: TreeDef, given: Sequence[T], num: int, none: T) -> list[T]:
     """What is given for each leaf as something for each of `num` operands: `none` for what views are made of."""
     if not isinstance(tree, OperandTree):
         return list(given)
@@ -352,16 +352,14 @@ def spread(tree: pytree.TreeDef, given: Sequence[T], num: int, none: T) -> list[
     return out
 
 
-def parts_among(tree: pytree.TreeDef, count: int, wanted: Sequence[bool]) -> list[bool]:
+def parts_among(tree: TreeDef, count: int, wanted: Sequence[bool]) -> list[bool]:
     """Which of the leaves of arguments are parts of operands that `wanted` marks."""
     if not isinstance(tree, OperandTree):
         return [False] * count
     return [bool(leaf.views) and wanted[leaf.operand] for leaf in tree.leaves]
 
 
-def with_tangents(
-    tree: pytree.TreeDef, primals: Sequence[Any], tangents: Sequence[Any]
-) -> list[Any]:
+def with_tangents(tree: TreeDef, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """The operands that make the tangents of arguments: the index of a view is that of its tangent."""
     out = list(tangents)
     for leaf in tree.leaves if isinstance(tree, OperandTree) else ():
@@ -448,14 +446,12 @@ def _shown(x: Value) -> str:
     return f"{x.base.aval}{x.pretty(names)}"
 
 
-def refuse_closed_over(
-    naming: Naming, captured: ad.Values, operands: ad.Values, tree: pytree.TreeDef
-) -> None:
+def refuse_closed_over(naming: Naming, captured: ad.Values, args: ad.Values, tree: TreeDef) -> None:
     """Raise ValueError if a mutable value is an argument of a function that also closes over it."""
     held = {id(x) for x in captured if x.aval.accumulates}
-    if not any(id(x) in held for x in operands):
+    if not any(id(x) in held for x in args):
         return
-    for path, x in pytree.tree_flatten_with_path(pytree.tree_unflatten(tree, operands))[0]:
+    for path, x in pytree.tree_flatten_with_path(pytree.tree_unflatten(tree, args))[0]:
         if id(base_of(x)) in held:
             what, name = naming(path).split(": ", 1)
             raise ValueError(

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms
-from fiveloop.core.api import derivative_types, flat_function, flatten
+from fiveloop.core.api import derivative_types, flatten
 from fiveloop.core.api.arguments import Argnums, Differentiated, Differentiation
+from fiveloop.core.api.flat_function import FlatFunction
 from fiveloop.core.arrays import Value
 
 
@@ -84,9 +85,7 @@ def grad(
     return grad_fun
 
 
-def _unit_cotangent(
-    asked: Differentiation, flat: flat_function.FlatFunction, outs: ad.Values
-) -> ad.Tangent:
+def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: ad.Values) -> ad.Tangent:
     if flat.num_outs != 1:
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {flat.num_outs or 'no'} arrays; use `vjp` for other "
@@ -271,21 +270,16 @@ def _all_directions(
     total = sum([ir.size_of(x.shape) for x in along])
     step = chunk or max(total, 1)
     starts = range(0, max(total, 1), step)
-    parts = [_batch(push, k, min(step, total - k), along, fun, side) for k in starts]
+    parts: list[list[Value]] = []
+    for start in starts:
+        size = min(step, total - start)
+        outs, dims = transforms.batch_directions(push, size, [*_basis(start, size, along)], fun)
+        sides = [side % (x.ndim + (d is None)) for x, d in zip(outs, dims, strict=True)]
+        found = zip(outs, dims, sides, strict=True)
+        parts.append([transforms.move_batch(x, size, d, to) for x, d, to in found])
     return [
         prims.concatenate(list(pieces), side % pieces[0].ndim) if len(pieces) > 1 else pieces[0]
         for pieces in zip(*parts, strict=True)
-    ]
-
-
-def _batch(
-    push: Pushed, start: int, size: int, along: ad.Values, fun: object, side: int
-) -> list[Value]:
-    basis = list(_basis(start, size, along))
-    outs, dims = transforms.batch_directions(push, size, basis, fun)
-    return [
-        transforms.move_batch(x, size, d, side % (x.ndim + (d is None)))
-        for x, d in zip(outs, dims, strict=True)
     ]
 
 
@@ -331,10 +325,7 @@ def _slope(block: Value, of: ir.Aval) -> Value:
 
 
 def _nested(
-    flat: flat_function.FlatFunction,
-    cells: Sequence[ad.Values],
-    asked: Differentiation,
-    chosen: Differentiated,
+    flat: FlatFunction, cells: Sequence[ad.Values], asked: Differentiation, chosen: Differentiated
 ) -> Any:
     """The cells, by result and argument leaf, as the result's tree of the arguments' trees."""
     assert flat.out_tree is not None, "unreachable: the function has run"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
-from fiveloop.core import ad, prims, pytree, trace
+from fiveloop.core import ad, ir, prims, pytree, trace
 from fiveloop.core.api import custom_function, flat_function, flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import implicit as rules
@@ -189,9 +189,7 @@ class _Unknown:
         self.check(self.name, self.fun, self.flat.out_tree, staged.jaxpr.out_avals)
         self.jaxpr, self.params = staged.jaxpr, staged.captured
 
-    def check(
-        self, name: str, fun: object, tree: pytree.TreeDef | None, avals: Sequence[Any]
-    ) -> None:
+    def check(self, name: str, fun: object, tree: pytree.TreeDef | None, avals: ir.Avals) -> None:
         """Raise unless the argument `name` has returned the structure and types of the unknown."""
         self.checked.add(name)
         called = f"{self.what}: expected {name}, {flatten.function_name(fun)}, to return what {self.likes} is"

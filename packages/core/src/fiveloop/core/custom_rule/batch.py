@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from fiveloop.core import ad, ir, prims, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import primitive
+from fiveloop.core.custom_rule.primitive import RuleParams
 
 
 def custom_rule_batch(
-    size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.RuleParams
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: RuleParams
 ) -> ad.Batched:
     """One equation for the whole batch. All results are batched: the rule may need it where the function does not.
 
@@ -30,7 +31,7 @@ def custom_rule_batch(
     # The rule runs that of one example, within the named axes that the batch does not bind.
     bound = ir.batch_axis(size)
     free = tuple([axis for axis in p.axes if axis != bound])
-    params = primitive.RuleParams(
+    params = RuleParams(
         rule,
         jaxpr,
         name=p.name,
@@ -49,11 +50,7 @@ class BatchedRule(primitive.RuleAround):
     """The rule of an equation on a batch, in axis 0 of all results and in `dims` of the operands."""
 
     def __init__(
-        self,
-        inner: primitive.RuleParams,
-        size: int,
-        dims: ad.BatchAxes,
-        kin: transforms.BatchTrace | None,
+        self, inner: RuleParams, size: int, dims: ad.BatchAxes, kin: transforms.BatchTrace | None
     ) -> None:
         super().__init__(inner.rule)
         self.inner = inner
@@ -66,7 +63,7 @@ class BatchedRule(primitive.RuleAround):
         # Which results differ between lanes, known when the function has run.
         self.differ: Sequence[bool] = ()
 
-    def call(self, p: primitive.RuleParams, values: ad.Values) -> list[Value]:
+    def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
@@ -74,13 +71,13 @@ class BatchedRule(primitive.RuleAround):
         self.same = [self.shared and d is None for d in dims]
         return self._placed(outs, dims, self.same)
 
-    def types(self, p: primitive.RuleParams, avals: ir.Avals) -> list[ir.Aval]:
+    def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of one example's results, with the batch: what is asked for types will run later."""
         self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
         return [a.batched(self.size) for a in primitive.rule_types(self.inner, one)]
 
-    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule of one example on the whole batch."""
         flat = primitive.Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, ad.Zero)]
@@ -101,9 +98,7 @@ class BatchedRule(primitive.RuleAround):
         given = [transforms.zero_like(x) if isinstance(t, ad.Zero) else t for x, t in pairs]
         return primitive.rule_jvp(self.inner, primals, given)
 
-    def transpose(
-        self, p: primitive.RuleParams, cts: ad.Tangents, operands: ad.Operands
-    ) -> ad.Cotangents:
+    def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """The transpose for one example on the whole batch; what all examples share gets the sum of its cotangents."""
         if not self.transposes:
             return super().transpose(p, cts, operands)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from fiveloop.core import ad, ir, rules, trace, transforms, util
 from fiveloop.core.custom_rule import primitive
+from fiveloop.core.custom_rule.primitive import RuleParams
 
 
 def custom_rule_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
     """Nothing, if nothing is used; the used results alone, if there is a jaxpr to cut."""
-    p: primitive.RuleParams = eqn.params
+    p: RuleParams = eqn.params
     if not any(used) and not ir.must_stay(eqn):
         return [False] * len(eqn.invars), None
     if p.jaxpr is None or all(used) or p.rule.batches:
@@ -31,22 +32,18 @@ def custom_rule_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.E
 class SelectedRule(primitive.RuleAround):
     """The rule of an equation of which some results are not used."""
 
-    def __init__(
-        self, inner: primitive.RuleParams, used: util.Mask, out_avals: Sequence[object]
-    ) -> None:
+    def __init__(self, inner: RuleParams, used: util.Mask, out_avals: Sequence[object]) -> None:
         super().__init__(inner.rule)
         self.inner = inner
         self.used = used
         self.out_avals = out_avals
 
-    def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
+    def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """What the whole rule gives for the results used."""
         outs, dots = primitive.rule_jvp(self.inner, primals, tangents)
         return util.select_by(self.used, outs), util.select_by(self.used, dots)
 
-    def transpose(
-        self, p: primitive.RuleParams, cts: ad.Tangents, operands: ad.Operands
-    ) -> ad.Cotangents:
+    def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """The whole transpose, on cotangents that are zero for the results not used."""
         if not self.transposes:
             return super().transpose(p, cts, operands)

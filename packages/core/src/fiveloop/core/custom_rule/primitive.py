@@ -104,9 +104,7 @@ class Rule:
         """Results and their tangents, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no jvp")
 
-    def batch(
-        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: RuleParams
-    ) -> ad.Batched:
+    def batch(self, size: int, values: ad.Values, dims: ad.BatchAxes, p: RuleParams) -> ad.Batched:
         """Results of a batch, and where they have it, under the current trace."""
         raise TypeError(f"{p.name}: {self.kind} has no batch")
 

@@ -9,12 +9,11 @@ from typing import Any
 
 from fiveloop.core.backend import hlo
 from fiveloop.core.custom_rule import batch, dce, jvp, primitive
+from fiveloop.core.custom_rule.primitive import RuleParams
 from fiveloop.core.rules import Body, define
 
 
-def custom_rule_lower(
-    ctx: Any, operands: hlo.IRValues, p: primitive.RuleParams
-) -> list[hlo.IRValue]:
+def custom_rule_lower(ctx: Any, operands: hlo.IRValues, p: RuleParams) -> list[hlo.IRValue]:
     """Call the function of the jaxpr, which is written once: the rule has had its say."""
     assert p.jaxpr is not None, "unreachable: the pass `rules` has put a call in its place"
     return list(ctx.call(p.jaxpr, p.name or p.jaxpr.name, operands))

@@ -27,11 +27,9 @@ class VmapRule(Rule):
         self.closure = closure
         self.flat_vmap = flat_vmap
 
-    def batch(
-        self, size: int, operands: ad.Values, dims: ad.BatchAxes, p: RuleParams
-    ) -> ad.Batched:
+    def batch(self, size: int, values: ad.Values, dims: ad.BatchAxes, p: RuleParams) -> ad.Batched:
         """What the user's rule gives."""
-        closed, args = util.split_list(transforms.in_front(size, operands, dims), [p.num_closed])
+        closed, args = util.split_list(transforms.in_front(size, values, dims), [p.num_closed])
         held, given = util.split_list(dims, [p.num_closed])
         for x, d in zip(closed, held, strict=True):
             if d is not None:

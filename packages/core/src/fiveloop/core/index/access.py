@@ -314,14 +314,12 @@ def masked_place(shape: ir.Shape, index: Any) -> MaskedPlace | None:
     return MaskedPlace(Normal(*normalize(shape, whole)), mask, axis, axis if together else 0)
 
 
-def put_masked(
-    x: Value, place: MaskedPlace, v: Any, kind: str = "set", drops: bool = True
-) -> Value:
+def put_masked(x: Value, at: MaskedPlace, v: Any, kind: str = "set", drops: bool = True) -> Value:
     """`x` with `v` combined in where the mask of an index holds."""
-    indexer, operands = place.normal.indexer, place.normal.operands
+    indexer, operands = at.normal.indexer, at.normal.operands
     indexer = indexer.dropping() if drops else indexer
-    old, mask = take(x, indexer, operands), place.wide()
-    new = place.spread(v, x.aval)
+    old, mask = take(x, indexer, operands), at.wide()
+    new = at.spread(v, x.aval)
     if kind != "set":
         new = prims.MONOIDS[kind].combine_evenly(one_outside(mask, old), one_outside(mask, new))
     new = prims.select(mask, new, old)

@@ -36,11 +36,9 @@ def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Val
     return _where(fits, moved, prims.zeros_of(moved.aval), indexer)
 
 
-def old_outside(
-    shape: ir.Shape, indexer: Indexer, index: ad.Values, new: Value, old: Value
-) -> Value:
+def old_outside(shape: ir.Shape, indexer: Indexer, at: ad.Values, new: Value, old: Value) -> Value:
     """What to write where an index fits, that drops: what is new, and the old elements that it does not name."""
-    fits, moves = _apart(shape, indexer, index)
+    fits, moves = _apart(shape, indexer, at)
     if moves:
         new = indexing.put(old, _within(indexer).dropping(), moves, new, resolved=True)
     return _where(fits, new, old, indexer)

@@ -86,14 +86,12 @@ def put_now(
     return _put(x, plan, written, kind, flags, donate)
 
 
-def _put(
-    x: arrays.Array, plan: _Plan, written: Buffer, kind: str, flags: Flags, donate: bool
-) -> Value:
+def _put(x: arrays.Array, plan: _Plan, new: Buffer, kind: str, flags: Flags, donate: bool) -> Value:
     write = _writer(plan.indexer, kind, flags, donate)
     try:
-        return arrays.of_buffer(write(x.buffer, written, *plan.positions)[0])
+        return arrays.of_buffer(write(x.buffer, new, *plan.positions)[0])
     except Exception as error:
-        explain(error, [x.buffer, written], "update at an index")
+        explain(error, [x.buffer, new], "update at an index")
         raise
 
 

@@ -17,11 +17,9 @@ Positions = range | np.ndarray[Any, Any] | None
 """Where an index goes along one axis: None if that is known only at run time."""
 
 
-def overlap(
-    x: Indexer, x_operands: ad.Values, y: Indexer, y_operands: ad.Values, shape: Any
-) -> Overlap:
+def overlap(x: Indexer, of_x: ad.Values, y: Indexer, of_y: ad.Values, shape: Any) -> Overlap:
     """How what two indices select lies in an array of `shape`: apart if some axis tells them apart."""
-    ours, theirs = _along(x, x_operands, shape), _along(y, y_operands, shape)
+    ours, theirs = _along(x, of_x, shape), _along(y, of_y, shape)
     pairs = list(zip(ours, theirs, strict=True))
     if any(a is not None and b is not None and _disjoint(a, b) for a, b in pairs):
         return "apart"

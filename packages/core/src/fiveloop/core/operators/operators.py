@@ -198,11 +198,7 @@ def keep_axes(x: Value, shape: ir.Shape, axes: Sequence[int]) -> Value:
 
 
 def over_axes(
-    fun: str,
-    combine: Callable[[Value, tuple[int, ...]], Value],
-    x: Value,
-    axis: Any,
-    keepdims: bool,
+    fun: str, combine: Callable[..., Value], x: Value, axis: Any, keepdims: bool
 ) -> Value:
     """The elements over an axis, several, or all combined; with `keepdims` these axes are kept, at size 1."""
     axes = prims.canonical_axes(fun, axis, x.ndim)

@@ -52,9 +52,7 @@ def apply_unary(prim: ir.Primitive[Any], x: ArrayLike, inexact: bool, unchanged:
     return value if unchanged and value.dtype.kind in unchanged else trace.bind1(prim, value)
 
 
-def apply_binary(
-    prim: ir.Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: bool = False
-) -> Value:
+def apply_binary(prim: ir.Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: bool) -> Value:
     """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
         # The common cases first: operands of one type, and a Python number beside an array.
@@ -162,15 +160,13 @@ def batch_elementwise(prim: ir.Primitive[Any]) -> rules.Batch:
     """Batch along the axis of the first operand with axes of its own; scalars stay scalars."""
 
     def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-        xs, out_dim = align_elementwise(size, operands, dims)
+        xs, out_dim = align(size, operands, dims)
         return [trace.bind1(prim, *xs, params=p)], [out_dim]
 
     return rule
 
 
-def align_elementwise(
-    size: int, operands: ad.Values, dims: ad.BatchAxes
-) -> tuple[list[Value], int]:
+def align(size: int, operands: ad.Values, dims: ad.BatchAxes) -> tuple[list[Value], int]:
     """Operands of an elementwise primitive with one batch axis in one place, and that place."""
     first = dims[0]
     if first is not None and all(d == first for d in dims):

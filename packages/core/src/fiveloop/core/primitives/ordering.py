@@ -52,12 +52,10 @@ def _order_aval(avals: ir.Avals, p: OrderParams) -> list[ir.Aval]:
     return list(values)
 
 
-def _through(
-    prim: ir.Primitive[Any], leading: ad.Values, xs: ad.Tangents, p: Any
-) -> list[ad.Tangent]:
+def _through(prim: ir.Primitive[Any], lead: ad.Values, xs: ad.Tangents, p: Any) -> list[ad.Tangent]:
     """The values among tangents or cotangents passed through, apart, so that they stay linear; zeros as they are."""
     given = [x for x in xs if not isinstance(x, ad.Zero)]
-    passed = iter(trace.bind(prim, *leading, *given, params=p) if given else [])
+    passed = iter(trace.bind(prim, *lead, *given, params=p) if given else [])
     return [x if isinstance(x, ad.Zero) else next(passed) for x in xs]
 
 

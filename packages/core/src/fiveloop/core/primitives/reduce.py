@@ -118,9 +118,7 @@ def argmin(x: ArrayLike, axis: int | None = None, index_dtype: Any = np.int32) -
     return _search(argmin_p, x, axis, index_dtype)
 
 
-def _search(
-    prim: ir.Primitive[ArgParams], x: ArrayLike, axis: int | None, index_dtype: Any
-) -> Value:
+def _search(prim: ir.Primitive[Any], x: ArrayLike, axis: int | None, index_dtype: Any) -> Value:
     value = operand(prim.name, "x", x)
     if axis is None:
         value, axis = broadcast.reshape(value, -1), 0

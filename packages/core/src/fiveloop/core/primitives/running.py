@@ -253,9 +253,7 @@ def _recurrence_jvp(primals: ad.Values, tangents: ad.Tangents, p: CumulativePara
     return [h], [trace.bind1(linear_recurrence_p, a, driven, params=p)]
 
 
-def _recurrence_transpose(
-    cts: ad.Tangents, operands: ad.Operands, p: CumulativeParams
-) -> ad.Cotangents:
+def _recurrence_back(cts: ad.Tangents, operands: ad.Operands, p: CumulativeParams) -> ad.Cotangents:
     """`b_bar[i] = ct[i] + a[i+1] * b_bar[i+1]`: the recurrence backwards, its factors moved by one."""
     (ct,), (a, _) = cts, operands
     if not isinstance(a, Value):
@@ -265,9 +263,7 @@ def _recurrence_transpose(
     return [None, trace.bind1(linear_recurrence_p, shifted(a, back), ct, params=back)]
 
 
-_define(
-    linear_recurrence_p, _recurrence_lower, "fc", _recurrence_jvp, _recurrence_transpose, count=2
-)
+_define(linear_recurrence_p, _recurrence_lower, "fc", _recurrence_jvp, _recurrence_back, count=2)
 
 
 Step = Callable[[hlo.IRValue, hlo.IRValues], hlo.IRValue]

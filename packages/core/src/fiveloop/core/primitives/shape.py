@@ -290,9 +290,7 @@ def _concatenate_aval(avals: ir.Avals, p: ConcatenateParams) -> list[ir.Aval]:
     return [ir.ShapedArray(shape, first.dtype, all(x.weak_type for x in xs))]
 
 
-def _concatenate_transpose(
-    cts: ad.Tangents, operands: ad.Operands, p: ConcatenateParams
-) -> ad.Cotangents:
+def _joined_back(cts: ad.Tangents, operands: ad.Operands, p: ConcatenateParams) -> ad.Cotangents:
     assert isinstance(cts[0], Value), "unreachable: the only cotangent is not zero"
     sizes = [x.aval.shape[p.axis] for x in operands]
     return broadcast.of_linear(operands, split(cts[0], sizes, p.axis))
@@ -304,7 +302,7 @@ define(
     cost=costs.moving_cost(_concatenate_aval),
     lower=lambda ctx, xs, p: [hlo.concatenate(ctx.b, xs, p.axis)],
     jvp=broadcast.linear_jvp(concatenate_p),
-    transpose=_concatenate_transpose,
+    transpose=_joined_back,
     batch=broadcast.batch_in_front(concatenate_p, broadcast.along_next_axis),
 )
 

@@ -418,7 +418,7 @@ def _rotate(b: hlo.Builder, x: hlo.IRValue, by: int) -> hlo.IRValue:
 
 
 def _threefry_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-    xs, place = family.align_elementwise(size, operands, dims)
+    xs, place = family.align(size, operands, dims)
     return trace.bind(threefry2x32_p, *xs), [place, place]
 
 

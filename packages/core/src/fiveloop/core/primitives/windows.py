@@ -8,6 +8,7 @@ import numpy as np
 
 from fiveloop.core import ir
 from fiveloop.core.backend import hlo
+from fiveloop.core.backend.hlo import Builder, IRValue, IRValues
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import At, Indexer, Label, Lane, Pick, Span, is_dynamic
 
@@ -18,13 +19,13 @@ from fiveloop.core.ir.indexer import At, Indexer, Label, Lane, Pick, Span, is_dy
 class _Block:
     """One block of an array, strides filled up: where it starts, and how long it is along each axis."""
 
-    starts: list[hlo.IRValue | int]
+    starts: list[IRValue | int]
     extents: list[int]
     strides: list[int]
     reversed: list[int]
     drops: Sequence[int]
 
-    def read(self, b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
+    def read(self, b: Builder, x: IRValue) -> IRValue:
         """All that lies in it."""
         low = [s for s in self.starts if isinstance(s, int)]
         if len(low) == len(self.starts):
@@ -34,14 +35,14 @@ class _Block:
             return hlo.slice_or_zero(b, x, self.operands(b), self.extents, self.drops)
         return hlo.dynamic_slice(b, x, self.operands(b), self.extents)
 
-    def operands(self, b: hlo.Builder) -> list[hlo.IRValue]:
+    def operands(self, b: Builder) -> list[IRValue]:
         """Where it starts along each axis, as operands of one dtype."""
         given = [s for s in self.starts if not isinstance(s, int)]
         dtype = given[0].dtype if given else np.dtype(np.int32)
         return [hlo.constant(b, s, (), dtype) if isinstance(s, int) else s for s in self.starts]
 
 
-def _block(indexer: Indexer, positions: hlo.IRValues) -> _Block:
+def _block(indexer: Indexer, positions: IRValues) -> _Block:
     given, spans = iter(positions), indexer.spans
     return _Block(
         [next(given) if span.start is None else span.low for span in spans],
@@ -52,9 +53,7 @@ def _block(indexer: Indexer, positions: hlo.IRValues) -> _Block:
     )
 
 
-def take_block(
-    b: hlo.Builder, x: hlo.IRValue, indexer: Indexer, positions: hlo.IRValues
-) -> hlo.IRValue:
+def take_block(b: Builder, x: IRValue, indexer: Indexer, positions: IRValues) -> IRValue:
     """What a block index reads from an array."""
     block = _block(indexer, positions)
     if indexer.dynamic_axes:
@@ -67,9 +66,7 @@ def take_block(
     return hlo.reshape(b, hlo.reverse(b, out, block.reversed), indexer.result_shape)
 
 
-def put_block(
-    b: hlo.Builder, x: hlo.IRValue, v: hlo.IRValue, indexer: Indexer, positions: hlo.IRValues
-) -> hlo.IRValue:
+def put_block(b: Builder, x: IRValue, v: IRValue, indexer: Indexer, positions: IRValues) -> IRValue:
     """An array with a value written where a block index points."""
     block = _block(indexer, positions)
     v = hlo.reshape(b, v, [span.size for span in indexer.spans])
@@ -84,7 +81,7 @@ def put_block(
     return hlo.dynamic_update_slice(b, x, v, block.operands(b))
 
 
-def _between(b: hlo.Builder, old: hlo.IRValue, v: hlo.IRValue, block: _Block) -> hlo.IRValue:
+def _between(b: Builder, old: IRValue, v: IRValue, block: _Block) -> IRValue:
     """The contents of a block with gaps, in which the old elements stay."""
     nothing = [0] * len(old.shape)
     between = [by - 1 for by in block.strides]
@@ -102,7 +99,7 @@ def _between(b: hlo.Builder, old: hlo.IRValue, v: hlo.IRValue, block: _Block) ->
 class _Windows:
     """A gather or scatter: its indices, its axes and sizes."""
 
-    indices: hlo.IRValue
+    indices: IRValue
     places: list[int]
     collapsed: list[int]
     lanes: list[int]
@@ -124,7 +121,7 @@ def _size(indexer: Indexer, label: Label) -> int:
     return indexer.pick_shape[k] if kind == "pick" else indexer.spans[k].size
 
 
-def _windows(b: hlo.Builder, indexer: Indexer, positions: hlo.IRValues) -> _Windows:
+def _windows(b: Builder, indexer: Indexer, positions: IRValues) -> _Windows:
     labels = indexer.labels(new=False)
     # Axes of windows stand in the result in the order in which the array has them.
     windows = [
@@ -150,18 +147,14 @@ def _windows(b: hlo.Builder, indexer: Indexer, positions: hlo.IRValues) -> _Wind
 
 
 def _columns(
-    b: hlo.Builder,
-    indexer: Indexer,
-    positions: hlo.IRValues,
-    batch: Sequence[Label],
-    shape: ir.Shape,
-) -> tuple[list[hlo.IRValue], list[int]]:
+    b: Builder, indexer: Indexer, positions: IRValues, batch: Sequence[Label], shape: ir.Shape
+) -> tuple[list[IRValue], list[int]]:
     """One array of positions, over the axes of the indices, for each axis of the array that needs one."""
     given = iter(positions)
     dtype = positions[0].dtype if positions else np.dtype(np.int32)
     leads = range(len(indexer.lead))
     picks = [batch.index(("pick", k)) for k in range(len(indexer.pick_shape))]
-    columns: list[hlo.IRValue] = []
+    columns: list[IRValue] = []
     index_map: list[int] = []
     for axis, e in enumerate(indexer.entries):
         if isinstance(e, Lane) or (isinstance(e, Span) and e.start == 0 and e.stride == 1):
@@ -180,9 +173,7 @@ def _columns(
     return columns, index_map
 
 
-def _steps(
-    b: hlo.Builder, e: Span, shape: ir.Shape, at: int, dtype: np.dtype[np.generic]
-) -> hlo.IRValue:
+def _steps(b: Builder, e: Span, shape: ir.Shape, at: int, dtype: np.dtype[np.generic]) -> IRValue:
     """How far each position of a span is from its start, along an axis of the indices."""
     steps = hlo.iota(b, (e.size,), dtype, 0)
     if e.stride != 1:
@@ -190,7 +181,7 @@ def _steps(
     return hlo.broadcast_in_dim(b, steps, shape, (at,))
 
 
-def _side_by_side(b: hlo.Builder, columns: hlo.IRValues, shape: ir.Shape) -> hlo.IRValue:
+def _side_by_side(b: Builder, columns: IRValues, shape: ir.Shape) -> IRValue:
     if not columns:
         return hlo.constant(b, 0, (*shape, 0), np.int32)
     wide = [hlo.reshape(b, c, (*shape, 1)) for c in columns]
@@ -198,8 +189,8 @@ def _side_by_side(b: hlo.Builder, columns: hlo.IRValues, shape: ir.Shape) -> hlo
 
 
 def gather(
-    b: hlo.Builder, x: hlo.IRValue, indexer: Indexer, positions: hlo.IRValues, ascending: bool
-) -> hlo.IRValue:
+    b: Builder, x: IRValue, indexer: Indexer, positions: IRValues, ascending: bool
+) -> IRValue:
     """What an index with picks or lanes reads from an array."""
     if not all(indexer.result_shape):  # of no lanes, even an empty array
         return hlo.constant(b, 0, indexer.result_shape, x.dtype)
@@ -223,15 +214,15 @@ def gather(
 
 
 def scatter(
-    b: hlo.Builder,
-    x: hlo.IRValue,
-    v: hlo.IRValue,
+    b: Builder,
+    x: IRValue,
+    v: IRValue,
     indexer: Indexer,
-    positions: hlo.IRValues,
+    positions: IRValues,
     kind: str,
     unique: bool,
     ascending: bool,
-) -> hlo.IRValue:
+) -> IRValue:
     """An array with a value combined in where an index with picks or lanes points."""
     if not all(v.shape):
         return x
