@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, NoReturn, Self, TypeAlias
 
 import numpy as np
 
@@ -280,13 +280,6 @@ class Fixed(Value):
             ) from None
 
 
-@runtime_checkable
-class HasJaxArray(Protocol):
-    """An object that gives an array of its own accord."""
-
-    def __jax_array__(self) -> Any: ...
-
-
 class Concrete(Value):
     """A value whose elements are known now."""
 
@@ -546,7 +539,7 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
         return _from_numpy(np.asarray(x), what)
     if any(c.__name__ == "Tracer" and c.__module__.startswith("jax.") for c in type(x).__mro__):
         raise errors.tracer_of_jax(what, x, ir.user_source())
-    if isinstance(x, HasJaxArray):
+    if hasattr(x, "__jax_array__"):
         return as_value(x.__jax_array__(), what)
     if hasattr(x, "__array__"):
         return _from_numpy(np.asarray(x), what)

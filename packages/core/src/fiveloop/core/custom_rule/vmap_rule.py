@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from fiveloop.core import ad, trace, transforms, util
@@ -12,20 +11,20 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.closed_call import jvp_of
 from fiveloop.core.custom_rule.closure import Closure
 from fiveloop.core.custom_rule.primitive import Rule, RuleParams, custom_rule_p
+from fiveloop.core.dataclass import dataclass, replace
 
 FlatVmap = Callable[[int, Sequence[bool], ad.Values], tuple[list[Value], list[bool]]]
 """From the size of a batch, and the arguments and which of them have it in front, to results and which of them do."""
 
 
+@dataclass(eq=False, repr=False)
 class VmapRule(Rule):
     """A function that a rule of the user's batches."""
 
     kind = "vmap"
     batches = True
-
-    def __init__(self, closure: Closure, flat_vmap: FlatVmap) -> None:
-        self.closure = closure
-        self.flat_vmap = flat_vmap
+    closure: Closure
+    flat_vmap: FlatVmap
 
     def batch(self, size: int, values: ad.Values, dims: ad.BatchAxes, p: RuleParams) -> ad.Batched:
         """What the user's rule gives."""

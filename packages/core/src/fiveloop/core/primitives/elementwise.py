@@ -88,7 +88,7 @@ is_finite: family.Unary = family.unary(
     "Whether elements are neither infinite nor NaN.",
     hlo.is_finite,
     kinds="f",
-    out=family.to_bool,
+    out=lambda dtype: family.BOOL,
 )
 
 
@@ -151,9 +151,10 @@ rules.define(
     select_p,
     abstract_eval=rules.pure(_select_aval),
     cost=costs.moving_cost(_select_aval),
-    lower=family.lower_elementwise(hlo.select),
+    lower=partial(family.lower_elementwise, hlo.select),
     jvp=_select_jvp,
-    transpose=family.transpose_elementwise(
+    transpose=partial(
+        family.transpose_elementwise,
         "select",
         [
             None,
@@ -161,7 +162,7 @@ rules.define(
             lambda ct, pred, other: select(pred, convert.convert(0, ct.dtype), ct),
         ],
     ),
-    batch=family.batch_elementwise(select_p),
+    batch=partial(family.batch_elementwise, select_p),
 )
 
 # arithmetic
@@ -312,7 +313,8 @@ family.define_elementwise(
     count=3,
     kinds="iuf",
     lower=hlo.clamp,
-    jvp=family.jvp_elementwise(
+    jvp=partial(
+        family.jvp_elementwise,
         clamp_p,
         [
             lambda t, out, low, x, high: _where(less(x, low), t),

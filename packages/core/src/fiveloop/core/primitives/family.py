@@ -44,14 +44,6 @@ class Binary(Protocol):
 # how functions bind
 
 
-def apply_unary(prim: ir.Primitive[Any], x: ArrayLike, inexact: bool, unchanged: str) -> Value:
-    """Bind a primitive to an argument; integers become float32 if `inexact`, `unchanged` kinds stay as they are."""
-    if inexact and not (isinstance(x, Value) and x.aval.dtype.kind in "fc"):
-        return trace.bind1(prim, *convert.promote(prim.name, x, inexact=True))
-    value = convert.operand(prim.name, "x", x)
-    return value if unchanged and value.dtype.kind in unchanged else trace.bind1(prim, value)
-
-
 def apply_binary(prim: ir.Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: bool) -> Value:
     """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
@@ -136,19 +128,10 @@ def _abstract_eval(name: str, count: int, kinds: str, out: OutDtype | None) -> r
     return rule
 
 
-def to_bool(dtype: arrays.DType) -> arrays.DType:
-    """The dtype of answers: bool."""
-    return BOOL
-
-
-def lower_elementwise(write: Callable[..., hlo.IRValue]) -> rules.Lower:
+def lower_elementwise(write: Any, ctx: Any, operands: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
     """Lower to one HLO operation, after repeating operands without axes to the result's shape."""
-
-    def rule(ctx: Any, operands: hlo.IRValues, p: Any) -> list[hlo.IRValue]:
-        shape = ctx.avals_out[0].shape
-        return [write(ctx.b, *[repeat_scalar(ctx.b, x, shape) for x in operands])]
-
-    return rule
+    shape = ctx.avals_out[0].shape
+    return [write(ctx.b, *[repeat_scalar(ctx.b, x, shape) for x in operands])]
 
 
 def repeat_scalar(b: Any, x: hlo.IRValue, shape: ir.Shape) -> hlo.IRValue:
@@ -156,14 +139,12 @@ def repeat_scalar(b: Any, x: hlo.IRValue, shape: ir.Shape) -> hlo.IRValue:
     return x if x.shape or not shape else hlo.broadcast_in_dim(b, x, shape, ())
 
 
-def batch_elementwise(prim: ir.Primitive[Any]) -> rules.Batch:
+def batch_elementwise(
+    prim: ir.Primitive[Any], size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any
+) -> ad.Batched:
     """Batch along the axis of the first operand with axes of its own; scalars stay scalars."""
-
-    def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-        xs, out_dim = align(size, operands, dims)
-        return [trace.bind1(prim, *xs, params=p)], [out_dim]
-
-    return rule
+    xs, out_dim = align(size, operands, dims)
+    return trace.bind(prim, *xs, params=p), [out_dim]
 
 
 def align(size: int, operands: ad.Values, dims: ad.BatchAxes) -> tuple[list[Value], int]:
@@ -197,54 +178,46 @@ def fit(t: Value, aval: ir.Aval) -> Value:
     )
 
 
-def jvp_elementwise(prim: ir.Primitive[Any], terms: Sequence[Term | None]) -> rules.Jvp:
+Terms = Sequence[Term | None]
+
+
+def jvp_elementwise(
+    prim: ir.Primitive[Any], terms: Terms, primals: ad.Values, tangents: ad.Tangents, p: Any
+) -> ad.Duals:
     """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
-
-    def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
-        out = trace.bind1(prim, *primals, params=p)
-        total: ad.Tangent = ad.Zero(out.aval.tangent())
-        for term, t in zip(terms, tangents, strict=True):
-            part = None if term is None or isinstance(t, ad.Zero) else term(t, out, *primals)
-            if part is not None:
-                part = fit(part, out.aval)
-                total = part if isinstance(total, ad.Zero) else trace.bind1(add_p, total, part)
-        return [out], [total]
-
-    return rule
+    out = trace.bind1(prim, *primals, params=p)
+    total: ad.Tangent = ad.Zero(out.aval.tangent())
+    for term, t in zip(terms, tangents, strict=True):
+        part = None if term is None or isinstance(t, ad.Zero) else term(t, out, *primals)
+        if part is not None:
+            part = fit(part, out.aval)
+            total = part if isinstance(total, ad.Zero) else trace.bind1(add_p, total, part)
+    return [out], [total]
 
 
-def transpose_elementwise(name: str, terms: Sequence[Back | None]) -> rules.Transpose:
+def transpose_elementwise(
+    name: str, terms: Sequence[Back | None], cts: ad.Tangents, operands: ad.Operands, p: Any
+) -> ad.Cotangents:
     """The cotangent of each linear operand by `term(ct, *others)`; summed for an operand without axes."""
-
-    def rule(cts: ad.Tangents, operands: ad.Operands, p: Any) -> ad.Cotangents:
-        outs: ad.Cotangents = []
-        for k, (term, x) in enumerate(zip(terms, operands, strict=True)):
-            if not isinstance(x, ad.UndefinedPrimal):
-                outs.append(None)
-                continue
-            if term is None:
-                raise errors.RuleError(
-                    f"`{name}` has no transpose: it is not linear in operand {k}"
-                )
-            x_bar = term(*cts, *operands[:k], *operands[k + 1 :])
-            repeated = not ir.same_shape(x_bar.shape, x.aval.shape)
-            outs.append(broadcast.reduce_sum(x_bar) if repeated else x_bar)
-        return outs
-
-    return rule
+    outs: ad.Cotangents = [None] * len(operands)
+    for k, (term, x) in enumerate(zip(terms, operands, strict=True)):
+        if not isinstance(x, ad.UndefinedPrimal):
+            continue
+        if term is None:
+            raise errors.RuleError(f"`{name}` has no transpose: it is not linear in operand {k}")
+        x_bar = term(*cts, *operands[:k], *operands[k + 1 :])
+        repeated = not ir.same_shape(x_bar.shape, x.aval.shape)
+        outs[k] = broadcast.reduce_sum(x_bar) if repeated else x_bar
+    return outs
 
 
 # the rows
 
 
-def elementwise_cost(flops: int = 1) -> rules.CostRule:
+def elementwise_cost(flops: int, avals: ir.Avals, p: Any) -> rules.Cost:
     """The cost of a function of each element."""
-
-    def rule(avals: ir.Avals, p: Any) -> rules.Cost:
-        wide = max(avals, key=lambda a: a.ndim)
-        return rules.Cost(flops * ir.size_of(wide.shape), ir.bytes_of([*avals, wide]), again=True)
-
-    return rule
+    wide = max(avals, key=lambda a: a.ndim)
+    return rules.Cost(flops * ir.size_of(wide.shape), ir.bytes_of([*avals, wide]), again=True)
 
 
 def define_elementwise(
@@ -262,13 +235,13 @@ def define_elementwise(
     rules.define(
         prim,
         abstract_eval=_abstract_eval(prim.name, count, kinds, out),
-        lower=lower_elementwise(lower),
+        lower=partial(lower_elementwise, lower),
         jvp=jvp,
         transpose=rules.NOT_LINEAR
         if transpose is None
-        else transpose_elementwise(prim.name, transpose),
-        batch=batch_elementwise(prim),
-        cost=elementwise_cost(flops),
+        else partial(transpose_elementwise, prim.name, transpose),
+        batch=partial(batch_elementwise, prim),
+        cost=partial(elementwise_cost, flops),
         by_element=True,
     )
 
@@ -297,7 +270,7 @@ def unary(
         count=1,
         kinds=kinds,
         lower=lower,
-        jvp=jvp_elementwise(prim, [jvp]),
+        jvp=partial(jvp_elementwise, prim, [jvp]),
         transpose=None if transpose is None else [transpose],
         out=out,
         flops=flops,
@@ -305,7 +278,10 @@ def unary(
     inexact = "i" not in kinds and not unchanged
 
     def fun(x: ArrayLike) -> Value:
-        return apply_unary(prim, x, inexact, unchanged)
+        if inexact and not (isinstance(x, Value) and x.aval.dtype.kind in "fc"):
+            return trace.bind1(prim, *convert.promote(prim.name, x, inexact=True))
+        value = convert.operand(prim.name, "x", x)
+        return value if unchanged and value.dtype.kind in unchanged else trace.bind1(prim, value)
 
     return cast(Unary, _described(fun, prim, doc))
 
@@ -333,7 +309,7 @@ def binary(
         count=2,
         kinds=kinds,
         lower=lower,
-        jvp=jvp_elementwise(prim, jvp) if whole_jvp is None else whole_jvp(prim),
+        jvp=partial(jvp_elementwise, prim, jvp) if whole_jvp is None else whole_jvp(prim),
         transpose=transpose,
         out=out,
         flops=flops,
@@ -360,5 +336,9 @@ def _described(fun: Any, prim: ir.Primitive[Any], doc: str) -> Any:
 def comparison(name: str, doc: str, direction: str, kinds: str = "biuf") -> Binary:
     """A comparison, whose results are bools."""
     return binary(
-        name, doc, lambda b, x, y: hlo.compare(b, x, y, direction), kinds=kinds, out=to_bool
+        name,
+        doc,
+        lambda b, x, y: hlo.compare(b, x, y, direction),
+        kinds=kinds,
+        out=lambda dtype: BOOL,
     )

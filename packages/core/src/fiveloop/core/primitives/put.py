@@ -151,36 +151,32 @@ def element_numbers(sizes: ir.Shape, indexer: Indexer, positions: ad.Values) -> 
 
 
 def _put_transpose(cts: ad.Tangents, operands: ad.Operands, p: take.PutParams) -> ad.Cotangents:
+    """What was overwritten gets nothing; of several that set one element only the last gets its share."""
     (ct,), (x, v, *index) = cts, operands
     assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
-    positions = take.values_of(index)
-    match p.kind:
-        case "add":
-            x_bar: Value | None = ct
-            v_bar = _taken(ct, positions, p) if isinstance(v, ad.UndefinedPrimal) else None
-        case "set":
-            x_bar, v_bar = _set_transpose(ct, x, v, positions, p)
-        case "mul":
-            x_bar, v_bar = _mul_transpose(ct, x, v, positions, p)
-        case _:
-            raise errors.RuleError(f"`put` with kind {p.kind!r} has no transpose: it is not linear")
-    outs = [x_bar if isinstance(x, ad.UndefinedPrimal) else None, v_bar]
-    return [*outs, *[None] * len(index)]
-
-
-def _set_transpose(
-    ct: Value, x: ad.Operand, v: ad.Operand, positions: ad.Values, p: take.PutParams
-) -> tuple[Value | None, Value | None]:
-    """What was overwritten gets nothing; of several that set one element only the last gets its share."""
+    positions, once = take.values_of(index), p.unique or p.indexer.names_each_once
     x_bar = v_bar = None
-    if isinstance(x, ad.UndefinedPrimal):
-        x_bar = _bind(ct, broadcast.zeros_of(v.aval), positions, p)
-    if isinstance(v, ad.UndefinedPrimal):
-        v_bar = _taken(ct, positions, p)
-        if not (p.unique or p.indexer.names_each_once):
-            last = _is_last(ct, v_bar, positions, p)
-            v_bar = elementwise.select(last, v_bar, broadcast.zeros_of(v_bar.aval))
-    return x_bar, v_bar
+    if p.kind == "mul" and isinstance(v, Value):
+        x_bar = _bind(ct, v, positions, p)
+    elif p.kind == "mul":
+        assert isinstance(x, Value), "unreachable: linear in one factor at a time"
+        if not once:
+            raise errors.RuleError(
+                "`put` with kind 'mul' has no transpose in its updates unless they are unique"
+            )
+        v_bar = elementwise.mul(_taken(ct, positions, p), _taken(x, positions, p))
+    elif p.kind not in ("set", "add"):
+        raise errors.RuleError(f"`put` with kind {p.kind!r} has no transpose: it is not linear")
+    else:
+        if isinstance(x, ad.UndefinedPrimal):
+            nothing = broadcast.zeros_of(v.aval) if p.kind == "set" else None
+            x_bar = ct if nothing is None else _bind(ct, nothing, positions, p)
+        if isinstance(v, ad.UndefinedPrimal):
+            v_bar = _taken(ct, positions, p)
+            if p.kind == "set" and not once:
+                last = _is_last(ct, v_bar, positions, p)
+                v_bar = elementwise.select(last, v_bar, broadcast.zeros_of(v_bar.aval))
+    return [x_bar, v_bar, *[None] * len(index)]
 
 
 def _is_last(x: Value, v: Value, positions: ad.Values, p: take.PutParams) -> Value:
@@ -188,19 +184,6 @@ def _is_last(x: Value, v: Value, positions: ad.Values, p: take.PutParams) -> Val
     numbers = broadcast.reshape(shape.iota(np.int32, ir.size_of(v.shape)), v.shape)
     board = _bind(broadcast.full(x.shape, 0, np.int32), numbers, positions, p)
     return elementwise.equal(_taken(board, positions, p), numbers)
-
-
-def _mul_transpose(
-    ct: Value, x: ad.Operand, v: ad.Operand, positions: ad.Values, p: take.PutParams
-) -> tuple[Value | None, Value | None]:
-    if isinstance(v, Value):
-        return _bind(ct, v, positions, p), None
-    assert isinstance(x, Value), "unreachable: linear in one factor at a time"
-    if not (p.unique or p.indexer.names_each_once):
-        raise errors.RuleError(
-            "`put` with kind 'mul' has no transpose in its updates unless they are unique"
-        )
-    return None, elementwise.mul(_taken(ct, positions, p), _taken(x, positions, p))
 
 
 def _put_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: take.PutParams) -> ad.Batched:

@@ -242,16 +242,13 @@ def _integer_pow_tangent(t: Value, out: Value, x: Value, p: IntegerPowParams) ->
     return mul(t, mul(float(p.y), integer_pow(x, p.y - 1)))
 
 
-def _integer_pow_cost(avals: ir.Avals, p: IntegerPowParams) -> rules.Cost:
-    """Multiplications by squaring; a division for a negative exponent."""
-    flops = 2 * max(p.y, -p.y).bit_length() + costs.DIVISION * (p.y < 0)
-    return family.elementwise_cost(flops)(avals, p)
-
-
 rules.define(
     integer_pow_p,
     abstract_eval=rules.pure(_integer_pow_aval),
-    cost=_integer_pow_cost,
+    # Multiplications by squaring; a division for a negative exponent.
+    cost=lambda avals, p: family.elementwise_cost(
+        2 * max(p.y, -p.y).bit_length() + costs.DIVISION * (p.y < 0), avals, p
+    ),
     lower=_integer_pow_lower,
     jvp=broadcast.jvp_of_one(integer_pow_p, _integer_pow_tangent),
     batch=broadcast.same_dims_batch(integer_pow_p),
@@ -299,7 +296,7 @@ def _reduce_precision_lower(ctx: Any, xs: Any, p: ReducePrecisionParams) -> list
 rules.define(
     reduce_precision_p,
     abstract_eval=rules.pure(_reduce_precision_aval),
-    cost=family.elementwise_cost(),
+    cost=lambda avals, p: family.elementwise_cost(1, avals, p),
     lower=_reduce_precision_lower,
     jvp=broadcast.linear_jvp(reduce_precision_p),
     transpose=broadcast.linear_transpose(
