@@ -90,7 +90,6 @@ class custom_jvp(custom_function.CustomFunction[P, R]):
         )
 
     def rule_of(self, call: custom_function.Call) -> custom_function.Tried:
-        """The rule for one call, and a trial of it."""
         flat = flat_jvp(self.rule, call, self.symbolic_zeros)
 
         def probe(*values: Value) -> list[Value]:
@@ -167,7 +166,6 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
         return [self.fun, self.fwd, self.bwd, self.forward]
 
     def check_rule(self) -> None:
-        """Raise if there is no rule yet."""
         if self.fwd is None:
             raise TypeError(
                 f"custom_vjp of {self.name}: expected rules before the first call, got none; give them with "
@@ -186,7 +184,6 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
         return x
 
     def rule_of(self, call: custom_function.Call) -> custom_function.Tried:
-        """The rule for one call, and a trial of it."""
         fwd, jvp = flat_fwd(self.fwd, self.bwd, call, self.symbolic_zeros), None
         if self.forward is not None:
             jvp = flat_jvp(self.forward, call, self.symbolic_zeros)

@@ -108,9 +108,6 @@ def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: ad.Values)
     return arrays.Scalar(np.ones((), aval.dtype))
 
 
-Pushed = Callable[..., ad.Values]
-"""A derivative on leaves: from tangents to tangents, or from cotangents to cotangents."""
-
 Cells = tuple[Sequence[ad.Values], ad.Values]
 """For each result the Jacobian with respect to each argument leaf; and the auxiliary results."""
 
@@ -264,7 +261,7 @@ def _check_results(asked: Differentiation, results: ad.Values) -> None:
 
 
 def _all_directions(
-    push: Pushed, along: ad.Values, chunk: int | None, fun: object, side: int
+    push: Callable[..., ad.Values], along: ad.Values, chunk: int | None, fun: object, side: int
 ) -> list[Value]:
     """A derivative in every direction of `along`, with the directions along the axis `side` of each result."""
     total = sum([ir.size_of(x.shape) for x in along])

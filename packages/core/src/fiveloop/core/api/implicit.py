@@ -226,7 +226,11 @@ class _Unknown:
                 leaves, _ = flatten.flatten_values(
                     x, f"{self.what}: argument of the function solved for"
                 )
-                typed = [_typed(x, y) for x, y in zip(leaves, self.like, strict=True)]
+                # A Python number takes the dtype of the unknown.
+                typed = [
+                    prims.convert(x, y.dtype) if x.weak_type and x.dtype != y.dtype else x
+                    for x, y in zip(leaves, self.like, strict=True)
+                ]
                 return pytree.tree_unflatten(self.tree, operator(typed))
 
             out = solve(of_tree, pytree.tree_unflatten(self.tree, rhs))
@@ -261,8 +265,3 @@ class _Unknown:
             return solution
         assert self.aux_tree is not None, "unreachable: the solver has run"
         return solution, pytree.tree_unflatten(self.aux_tree, leaves[n:])
-
-
-def _typed(x: Value, like: Value) -> Value:
-    """A Python number in the dtype of the unknown."""
-    return prims.convert(x, like.dtype) if x.weak_type and x.dtype != like.dtype else x

@@ -75,14 +75,11 @@ class Places(Protocol):
     def __getitem__(self, index: Any) -> Place: ...
 
 
-ABSENT = {
+_TOLD = {
     "fill": "arrays are immutable: use `full_like(x, v)` of fiveloop.numpy, or `ref[...] = v` on a Ref",
-    "put": "arrays are immutable: use `x.at[i].set(v)`",
-    "itemset": "arrays are immutable: use `x.at[i].set(v)`",
-    "setfield": "arrays are immutable: use `x.at[i].set(v)`",
+    "put itemset setfield": "arrays are immutable: use `x.at[i].set(v)`",
     "resize": "arrays are immutable: use `x.reshape(shape)`, or `pad` of fiveloop.numpy",
-    "setflags": "arrays are immutable, all of them",
-    "flags": "arrays are immutable, all of them",
+    "setflags flags": "arrays are immutable, all of them",
     "partition": "use `x.sort()`, or `top_k` of fiveloop.numpy",
     "argpartition": "use `x.argsort()`, or `top_k` of fiveloop.numpy",
     "searchsorted": "use `searchsorted` of fiveloop.numpy",
@@ -91,18 +88,14 @@ ABSENT = {
     "flat": "use `x.ravel()`",
     "strides": "the layout in memory is the compiler's; `np.asarray(x).strides` is that of a copy",
     "base": "an array is a view of nothing",
-    "data": "use `np.asarray(x)`",
-    "ctypes": "use `np.asarray(x)`",
-    "byteswap": "use `np.asarray(x)`",
-    "getfield": "use `np.asarray(x)`",
+    "data ctypes byteswap getfield": "use `np.asarray(x)`",
     "tobytes": "use `np.asarray(x).tobytes()`",
     "tofile": "use `np.asarray(x).tofile(file)`",
-    "dump": "use the pickle module",
-    "dumps": "use the pickle module",
-    "device": "all arrays are on the default device",
-    "to_device": "all arrays are on the default device",
+    "dump dumps": "use the pickle module",
+    "device to_device": "all arrays are on the default device",
     "ptp": "use `ptp` of fiveloop.numpy",
 }
+ABSENT = {name: told for names, told in _TOLD.items() for name in names.split()}
 """What NumPy's arrays have and ours do not, and what to do instead."""
 
 

@@ -135,27 +135,23 @@ class Undifferentiated(RuleAround):
         self.trace = trace
 
     def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
-        """What the function gives."""
         with self._primals() as trace:
             found = self.inner.call(replace(p, rule=self.inner), values)
         return [*map(trace.primal, found)]
 
     def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
-        """The types of the results."""
         with self._primals():
             return self.inner.types(replace(p, rule=self.inner), avals)
 
     def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
-        """Results and their tangents."""
         with self._primals() as trace:
             outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
-        return [*map(trace.primal, outs)], [_plain(trace, t) for t in dots]
+        return [*map(trace.primal, outs)], [*map(trace.primal, dots)]
 
     def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
-        """Cotangents of the linear operands."""
         with self._primals() as trace:
             found = self.inner.transpose(replace(p, rule=self.inner), cts, operands)
-        return [ct if ct is None else _plain(trace, ct) for ct in found]
+        return [*map(trace.primal, found)]
 
     @contextmanager
     def _primals(self) -> Iterator[PrimalTrace]:
@@ -183,13 +179,9 @@ class PrimalTrace(tracer.Trace):
         """The values of the trace that has handed over."""
         return owner is self.of
 
-    def primal(self, x: Value) -> Value:
-        """A value without its tangent."""
+    def primal(self, x: Any) -> Any:
+        """A value without its tangent; a zero as it is."""
         return x.primal if isinstance(x, transforms.JvpTracer) and x.owner is self.of else x
-
-
-def _plain(trace: PrimalTrace, t: ad.Tangent) -> ad.Tangent:
-    return t if isinstance(t, ad.Zero) else trace.primal(t)
 
 
 @contextmanager

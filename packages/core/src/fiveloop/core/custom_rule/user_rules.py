@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fiveloop.core import ad, trace, transforms, util
 from fiveloop.core.arrays import Value
@@ -58,7 +59,9 @@ class JvpRule(UserRule):
             return self.closure.run(self.flat_jvp, closed, args, dots)
         pairs = zip(dots, fixed, strict=True)
         given = [transforms.instantiate(t) if is_fixed else t for t, is_fixed in pairs]
-        return self.closure.run(self.flat_jvp, closed, args, given, _Unwritten(p, fixed))
+        return self.closure.run(
+            self.flat_jvp, closed, args, given, partial(_check_unwritten, p, fixed)
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -160,21 +163,17 @@ class VjpRule(UserRule):
         return linear.LinearRule(backward, given, num_known, out_avals, *named)
 
 
-@dataclass(frozen=True)
-class _Unwritten:
-    """Which tangents are those of Refs that are not differentiated: nobody would see what is written to them."""
-
-    p: primitive.RuleParams
-    fixed: Sequence[bool]
-
-    def __call__(self, written: Sequence[bool]) -> None:
-        for k, (is_fixed, is_written) in enumerate(zip(self.fixed, written, strict=True)):
-            if is_fixed and is_written:
-                raise TypeError(
-                    f"the custom rule of {self.p.name}: expected its jvp to leave the tangent of leaf {k} of its "
-                    f"arguments as it is, a Ref that is not differentiated, but it writes to it; make the Ref inside "
-                    f"of the function that is differentiated"
-                )
+def _check_unwritten(
+    p: primitive.RuleParams, fixed: Sequence[bool], written: Sequence[bool]
+) -> None:
+    """Refuse to write to the tangents of Refs that are not differentiated: nobody would see it."""
+    for k, (is_fixed, is_written) in enumerate(zip(fixed, written, strict=True)):
+        if is_fixed and is_written:
+            raise TypeError(
+                f"the custom rule of {p.name}: expected its jvp to leave the tangent of leaf {k} of its "
+                f"arguments as it is, a Ref that is not differentiated, but it writes to it; make the Ref inside "
+                f"of the function that is differentiated"
+            )
 
 
 def _spoken_of(back: FlatBwd, res: ad.Values, outs: ad.Values, count: int) -> Sequence[bool]:

@@ -245,12 +245,7 @@ def _apply(prim: ir.Primitive[Any], x: Value, params: Any) -> Value:
     return trace.bind1(prim, x, params=params)
 
 
-def _reduce(
-    prim: ir.Primitive[rows.CollectiveParams],
-    x: Value,
-    axes: tuple[ir.NamedAxis, ...],
-    groups: rows.Groups,
-) -> Value:
+def _reduce(prim: ir.Primitive[Any], x: Value, axes: rows.Axes, groups: rows.Groups) -> Value:
     return _apply(prim, x, rows.CollectiveParams(axes, groups)) if axes else x
 
 

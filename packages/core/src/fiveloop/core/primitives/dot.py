@@ -39,14 +39,9 @@ class DotParams:
 
 MATMUL_PRECISION: trace.Setting[str | None] = trace.Setting("default_matmul_precision", None)
 PRECISIONS = {
-    "default": "DEFAULT",
-    "fastest": "DEFAULT",
-    "bfloat16": "DEFAULT",
-    "high": "HIGH",
-    "bfloat16_3x": "HIGH",
-    "tensorfloat32": "HIGH",
-    "highest": "HIGHEST",
-    "float32": "HIGHEST",
+    **dict.fromkeys(("default", "fastest", "bfloat16"), "DEFAULT"),
+    **dict.fromkeys(("high", "bfloat16_3x", "tensorfloat32"), "HIGH"),
+    **dict.fromkeys(("highest", "float32"), "HIGHEST"),
 }
 
 
