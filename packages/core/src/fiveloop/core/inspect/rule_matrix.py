@@ -150,9 +150,9 @@ def _code(rule: Any) -> CodeType | None:
 
 
 def _made_from(rule: Any) -> Iterator[Any]:
-    """The functions that a function closes over, at any depth."""
-    for cell in getattr(rule, "__closure__", None) or ():
-        held = cell.cell_contents
+    """The functions that a function closes over, or that fill its first parameters, at any depth."""
+    cells = [cell.cell_contents for cell in getattr(rule, "__closure__", None) or ()]
+    for held in [*cells, *(rule.args if isinstance(rule, partial) else ())]:
         for x in held if isinstance(held, (tuple, list)) else (held,):
             if _code(x) is not None:
                 yield x
