@@ -9,7 +9,7 @@ from __future__ import annotations
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import whole_indexer
-from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.loops.analysis.accesses import maker, needed_body
 from fiveloop.loops.leaf import leaf_of
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.replay.dce import touched
@@ -77,7 +77,7 @@ def _given(
     made, eqns = ir.makers(body), list[ir.Eqn]()
     while True:
         names[x] = given  # type: ignore[index]  # what is written is a variable
-        eqn = made.get(x)  # type: ignore[arg-type]  # the same
+        eqn = maker(x, made)
         if eqn is not None and eqn.primitive is prims.transpose_p:
             perm = eqn.params.perm
             turned = ir.Var(eqn.invars[0].aval.strong())
@@ -95,7 +95,7 @@ def _is_of_lanes(body: Jaxpr, p: ReplayParams, choice: ir.Eqn) -> bool:
     made = ir.makers(body)
 
     def source(x: ir.Atom) -> ir.Eqn | ir.Atom:
-        eqn = made.get(x) if isinstance(x, ir.Var) else None
+        eqn = maker(x, made)
         if eqn is None:
             return x
         spreads = eqn.primitive in (prims.broadcast_in_dim_p, prims.transpose_p)

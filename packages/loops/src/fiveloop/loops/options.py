@@ -180,12 +180,10 @@ def check_checkpoints(what: str, given: Any, steps: Any = None) -> Slots | None:
         count = common.as_count(name, given, ", a schedule, or None")
         return min(count, max(steps, 1)) if isinstance(steps, int) else count
     if given.most is not None and (not isinstance(steps, int) or steps > given.most):
-        taken, give = (
-            "has no bound on its steps",
-            "a schedule for any number of steps, such as Online",
-        )
-        if isinstance(steps, int):
-            taken, give = f"takes {steps} steps", "more slots or longer tapes"
+        taken, give = f"takes {steps} steps", "more slots or longer tapes"
+        if not isinstance(steps, int):
+            taken = "has no bound on its steps"
+            give = "a schedule for any number of steps, such as Online"
         raise ValueError(
             f"{name}: {given} is for loops of at most {given.most} steps, but this one {taken}; give {give}, or a "
             "number of slots alone"

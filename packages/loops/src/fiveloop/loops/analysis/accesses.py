@@ -394,23 +394,20 @@ def _given(
 ) -> tuple[ir.Atom, list[prims.BroadcastParams]] | None:
     """The index that the user gave, of which this is the position; and how it was spread over lanes after that."""
     spreads: list[prims.BroadcastParams] = []
-    while (eqn := _maker(position, made)) is not None:
+    while (eqn := maker(position, made)) is not None:
         if eqn.primitive is prims.resolve_index_p and eqn.params.size == size:
             return eqn.invars[0], spreads  # a Ref resolves it in the same way
+        converts = eqn.primitive is prims.resolve_index_p and not eqn.params.size
         if eqn.primitive is prims.broadcast_in_dim_p:
             spreads.insert(0, eqn.params)
-        elif eqn.primitive is not prims.clamp_p and not _converts(eqn):
+        elif eqn.primitive is not prims.clamp_p and not converts:
             return None
         position = eqn.invars[1 if eqn.primitive is prims.clamp_p else 0]
     return None
 
 
-def _converts(eqn: ir.Eqn) -> bool:
-    """Whether an equation changes the dtype of a position."""
-    return eqn.primitive is prims.resolve_index_p and not eqn.params.size
-
-
-def _maker(x: ir.Atom, made: Made) -> ir.Eqn | None:
+def maker(x: ir.Atom, made: Made) -> ir.Eqn | None:
+    """The equation that makes an operand, if one does."""
     return made.get(x) if isinstance(x, ir.Var) else None
 
 

@@ -160,7 +160,9 @@ def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> accesses.Access | Verdict
         verdict = life.follow(util.partition(kept, life.jaxpr.invars)[0])
         if verdict is not None:
             return verdict
-    gives = [any(life.jaxpr.outvars[r] in life.names for life in lives) for r in _results(eqn)]
+    gives = [
+        any(life.jaxpr.outvars[r] in life.names for life in lives) for r in range(len(eqn.outvars))
+    ]
     why = _why_not(eqn, lives, gives)
     found = [_on_ref(life, kept, gives) for life in lives]
     changed = [body for body in found if body is not None]
@@ -178,10 +180,6 @@ def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> accesses.Access | Verdict
         # Whether a branch updates it is known at run time alone, too.
         return accesses.Access(eqn, [new], is_dynamic or len(lives) > 1, versions)
     return accesses.Access(eqn, [new], is_dynamic, same=versions)
-
-
-def _results(eqn: ir.Eqn) -> range:
-    return range(len(eqn.outvars))
 
 
 def _why_not(eqn: ir.Eqn, lives: Sequence[Life], gives: Sequence[bool]) -> str:
@@ -269,14 +267,9 @@ def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
         params = carried_as_ref(eqn.params, k) if eqn.invars[at].aval is out.aval else None
         if params is not None:
             ref = ir.Var(AbstractRef(out.aval))
+            held = primitives.NewRefParams()
             before.append(
-                rules.new_eqn(
-                    primitives.new_ref_p,
-                    [eqn.invars[at]],
-                    primitives.NewRefParams(),
-                    [ref],
-                    eqn.source,
-                )
+                rules.new_eqn(primitives.new_ref_p, [eqn.invars[at]], held, [ref], eqn.source)
             )
             after.append(rules.new_eqn(primitives.freeze_p, [ref], ir.NO_PARAMS, [out], eqn.source))
             invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
@@ -333,36 +326,27 @@ def going_on(p: WhileParams) -> ir.Var | None:
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
     writes = [eqn for eqn in p.body.eqns if ir.mutated_positions(eqn.effects)]
     for going, out in pairs:
-        if _is_and(out, going, made):
+        test = accesses.maker(out, made)
+        if test is not None and test.primitive is prims.bitwise_and_p and going in test.invars:
             others = [pair for pair in pairs if pair[0] is not going]
-            undone = all(_is_undone(new, old, going, made) for old, new in others)
+            undone = all(_keeps(new, going, made) is old for old, new in others)
             if undone and all(_writes_back(eqn, going, made) for eqn in writes):
                 return going
     return None
 
 
-def _is_and(out: ir.Atom, going: ir.Var, made: accesses.Made) -> bool:
-    eqn = made.get(out) if isinstance(out, ir.Var) else None
-    return eqn is not None and eqn.primitive is prims.bitwise_and_p and going in eqn.invars
-
-
-def _is_undone(out: ir.Atom, old: ir.Var, going: ir.Var, made: accesses.Made) -> bool:
-    eqn = made.get(out) if isinstance(out, ir.Var) else None
-    return eqn is not None and chooses(eqn, going, made) and eqn.invars[2] is old
+def _keeps(x: ir.Atom, going: ir.Var, made: accesses.Made) -> ir.Atom | None:
+    """What a value is for lanes that have ended, if it is chosen by which lanes go on."""
+    eqn = accesses.maker(x, made)
+    return eqn.invars[2] if eqn is not None and chooses(eqn, going, made) else None
 
 
 def _writes_back(write: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether a write puts back what is there for lanes that have ended."""
-    if write.primitive is not primitives.swap_p or not isinstance(write.invars[1], ir.Var):
+    if write.primitive is not primitives.swap_p:
         return False
-    choice = made.get(write.invars[1])
-    if (
-        choice is None
-        or not chooses(choice, going, made)
-        or not isinstance(choice.invars[2], ir.Var)
-    ):
-        return False
-    read = made.get(choice.invars[2])
+    kept = _keeps(write.invars[1], going, made)
+    read = None if kept is None else accesses.maker(kept, made)
     place = [write.invars[0], *write.invars[2:]]
     if read is None or read.primitive is not primitives.get_p or list(read.invars) != place:
         return False
@@ -374,12 +358,11 @@ def chooses(eqn: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether an equation chooses between its second and its third operand by which lanes go on."""
     if eqn.primitive is not prims.select_p:
         return False
-    by = eqn.invars[0]
-    maker = made.get(by) if isinstance(by, ir.Var) else None
-    if maker is not None and maker.primitive is prims.broadcast_in_dim_p:
+    spread = accesses.maker(eqn.invars[0], made)
+    if spread is not None and spread.primitive is prims.broadcast_in_dim_p:
         lanes = tuple(range(going.aval.ndim))
-        return maker.invars[0] is going and maker.params.dims == lanes
-    return by is going
+        return spread.invars[0] is going and spread.params.dims == lanes
+    return eqn.invars[0] is going
 
 
 def mask(update: accesses.Access, going: ir.Var) -> bool:
@@ -392,21 +375,13 @@ def mask(update: accesses.Access, going: ir.Var) -> bool:
     rows = write.params.indexer.labels()[: len(lanes)]
     if rows != [("lead", k) for k in lanes] and rows != [("span", k) for k in lanes]:
         return False
-    old, each, new = (
-        ir.Var(x.aval),
-        ir.Var(ir.ShapedArray(x.aval.shape, going.aval.dtype)),
-        ir.Var(x.aval),
-    )
+    old, new = ir.Var(x.aval), ir.Var(x.aval)
+    each = ir.Var(ir.ShapedArray(x.aval.shape, going.aval.dtype))
     spread = prims.BroadcastParams(x.aval.shape, tuple(lanes))
+    at = primitives.IndexParams(write.params.indexer)
     update.instead[:] = [
         *before,
-        rules.new_eqn(
-            primitives.get_p,
-            [ref, *index],
-            primitives.IndexParams(write.params.indexer),
-            [old],
-            write.source,
-        ),
+        rules.new_eqn(primitives.get_p, [ref, *index], at, [old], write.source),
         rules.new_eqn(prims.broadcast_in_dim_p, [going], spread, [each], write.source),
         rules.new_eqn(prims.select_p, [each, x, old], None, [new], write.source),
         rules.new_eqn(primitives.swap_p, [ref, new, *index], write.params, (), write.source),

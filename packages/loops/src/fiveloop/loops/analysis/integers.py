@@ -162,10 +162,6 @@ def _neg(xs: Sequence[Integer], p: Any) -> Integer:
     return Integer(-x.high, -x.low, place)
 
 
-def _sub(xs: Sequence[Integer], p: Any) -> Integer:
-    return _add([xs[0], _neg(xs[1:], p)], p)
-
-
 def _mul(xs: Sequence[Integer], p: Any) -> Integer:
     x, y = xs
     if x.place and not x.place.step:
@@ -177,14 +173,9 @@ def _mul(xs: Sequence[Integer], p: Any) -> Integer:
     return Integer(min(products), max(products))
 
 
-def _div(xs: Sequence[Integer], p: Any) -> Integer | None:
-    x, y = xs
-    return Integer(x.low // y.high, x.high // y.low) if x.low >= 0 and y.low > 0 else None
-
-
-def _rem(xs: Sequence[Integer], p: Any) -> Integer | None:
-    x, y = xs
-    return Integer(0, min(x.high, y.high - 1)) if x.low >= 0 and y.low > 0 else None
+def _positive(rule: Callable[[Integer, Integer], Integer]) -> IntegerRule:
+    """What becomes of two integers of which neither is negative, nor the second zero."""
+    return lambda xs, p: rule(*xs) if xs[0].low >= 0 and xs[1].low > 0 else None
 
 
 def _maximum(xs: Sequence[Integer], p: Any) -> Integer:
@@ -198,11 +189,6 @@ def _minimum(xs: Sequence[Integer], p: Any) -> Integer:
 def _clamp(xs: Sequence[Integer], p: Any) -> Integer:
     least, x, most = xs
     return _minimum([_maximum([x, least], p), most], p)
-
-
-def _select(xs: Sequence[Integer], p: Any) -> Integer:
-    _, *cases = xs
-    return Integer(min(x.low for x in cases), max(x.high for x in cases))
 
 
 def _resolve_index(xs: Sequence[Integer], p: Any) -> Integer | None:
@@ -222,15 +208,15 @@ def _resolve_index(xs: Sequence[Integer], p: Any) -> Integer | None:
 
 _CELLS: dict[ir.Primitive[Any], IntegerRule] = {
     prims.add_p: _add,
-    prims.sub.prim: _sub,
+    prims.sub.prim: lambda xs, p: _add([xs[0], _neg(xs[1:], p)], p),
     prims.neg_p: _neg,
     prims.mul.prim: _mul,
-    prims.div.prim: _div,
-    prims.rem.prim: _rem,
+    prims.div.prim: _positive(lambda x, y: Integer(x.low // y.high, x.high // y.low)),
+    prims.rem.prim: _positive(lambda x, y: Integer(0, min(x.high, y.high - 1))),
     prims.maximum.prim: _maximum,
     prims.minimum.prim: _minimum,
     prims.clamp_p: _clamp,
-    prims.select_p: _select,
+    prims.select_p: lambda xs, p: Integer(min(x.low for x in xs[1:]), max(x.high for x in xs[1:])),
     prims.convert_p: lambda xs, p: xs[0],
     prims.resolve_index_p: _resolve_index,
 }
@@ -305,8 +291,9 @@ def _marked_eqn(eqn: ir.Eqn, known: Integers) -> ir.Eqn:
         indexer, shape = p.indexer, eqn.invars[0].aval.shape
         # A position of an array is counted already: a negative one does not count from the end any more.
         least = None if accesses.is_access(eqn) else 0
+        extents = [e.extent if isinstance(e, Span) else 1 for e in indexer.entries]
         found = zip(indexer.dynamic_axes, given[-len(index(eqn)) :], strict=True)
-        if all(_fits(x, shape[k], _extent(indexer.entries[k]), least) for k, x in found):
+        if all(_fits(x, shape[k], extents[k], least) for k, x in found):
             return eqn.replace(params=replace(p, indexer=indexer.fitting()))
     elif eqn.primitive in (for_loop.for_p, closed_call_p, cond.cond_p):
         return _with_bodies(eqn, given)
@@ -337,7 +324,3 @@ def _fits(found: Integer | None, size: Any, extent: Any, least: Any = None) -> b
         return False
     least = least if least is not None or extent != 1 else -size
     return bool(found.low >= (least or 0) and found.high <= size - extent)
-
-
-def _extent(entry: Any) -> Any:
-    return entry.extent if isinstance(entry, Span) else 1

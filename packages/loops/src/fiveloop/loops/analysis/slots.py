@@ -112,13 +112,8 @@ def _as_read(eqn: ir.Eqn) -> ir.Eqn | None:
     if not eqn.outvars:
         return None
     ref, _, *index = eqn.invars
-    return rules.new_eqn(
-        primitives.get_p,
-        [ref, *index],
-        primitives.IndexParams(eqn.params.indexer),
-        eqn.outvars,
-        eqn.source,
-    )
+    params = primitives.IndexParams(eqn.params.indexer)
+    return rules.new_eqn(primitives.get_p, [ref, *index], params, eqn.outvars, eqn.source)
 
 
 def slot_indexer(stack: ir.Aval, axis: int = 0) -> Indexer:
@@ -313,9 +308,8 @@ def _carried(operand: int, accesses: Sequence[RefAccess]) -> Iterator[tuple[ir.V
     whole = whole_indexer(accesses[0].eqn.invars[0].aval.shape)
     (first, *others) = [k for k, a in enumerate(accesses) if a.mutates]
     write = accesses[first].eqn
-    is_write = (
-        write.primitive is primitives.swap_p and not write.outvars and write.params.indexer == whole
-    )
+    is_plain = write.primitive is primitives.swap_p and not write.outvars
+    is_write = is_plain and write.params.indexer == whole
     if others or not is_write or not isinstance(write.invars[1], ir.Var):
         return
     for a in accesses[:first]:

@@ -8,7 +8,7 @@ from math import prod
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops.analysis.accesses import read_whole
-from fiveloop.loops.analysis.slots import Carried, Found, Held, Part, parts_of_wholes
+from fiveloop.loops.analysis.slots import Carried, Found, Part, parts_of_wholes
 from fiveloop.loops.primitives.for_loop import ForParams
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef
@@ -95,7 +95,8 @@ class Passed:
         self.left = [v for v in self.left if v not in self.parts]
         self.remade = self._all_remade(apart, is_light)
         self.left = [v for v in self.left if v not in self.remade]
-        self._reads = self._all_reads()
+        befores = [c.after for c in self.before.values() if c.after in found.held]
+        self._reads = [*self.held.values(), *[found.held[v] for v in befores]]
 
     def _is_little(self, v: ir.Var) -> bool:
         """Whether a value of each step takes so little room that it is kept once more."""
@@ -159,10 +160,6 @@ class Passed:
 
     def _is_whole(self, v: ir.Var, parts: Mapping[ir.Var, Sequence[Part]]) -> bool:
         return v in self.found.held or (v in self.left and v not in parts)
-
-    def _all_reads(self) -> list[Held]:
-        befores = [c.after for c in self.before.values() if c.after in self.found.held]
-        return [*self.held.values(), *[self.found.held[v] for v in befores]]
 
     @property
     def _sources(self) -> list[tuple[int, bool]]:

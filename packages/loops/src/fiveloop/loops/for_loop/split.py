@@ -9,6 +9,7 @@ of a Ref each. That is a minimum cut unless a policy decides, and never more tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -173,7 +174,9 @@ class _Loop:
         changing = set[ir.Var]()
         while True:
             wanted = dict.fromkeys([*self._to_be_found(unknown), *more])
-            body = self._giving([v for v in wanted if v not in changing])
+            outs = tuple(v for v in wanted if v not in changing)
+            giving = partial(self.p.body.replace, outvars=outs)
+            body = self.p.body.remember(("giving", *outs), giving)
             cut = transforms.split(
                 body,
                 (False, *unknown),
@@ -187,11 +190,6 @@ class _Loop:
                 unknown = tuple(u or r for u, r in zip(unknown, cut.ref_unknown[1:], strict=True))
             elif not any(cut.out_unknown):
                 return cut
-
-    def _giving(self, values: Sequence[ir.Var]) -> Jaxpr:
-        """The body with some of its values as results."""
-        key = ("giving", *values)
-        return self.p.body.remember(key, lambda: self.p.body.replace(outvars=tuple(values)))
 
     def _to_be_found(self, unknown: util.Mask) -> list[ir.Var]:
         """The values of the body that states hold later which are known."""
@@ -221,13 +219,10 @@ class _Loop:
         A loop within may have found it cheaper to ask for its operands, which this one has to keep. `more` are kept
         besides.
         """
-        (stacked, once), (others, others_once) = (
-            self._kept_bytes(unknown),
-            other._kept_bytes(unknown),
-        )
-        return ir.is_more(stacked, others) or ir.is_more(
-            stacked + once + more, others + others_once
-        )
+        stacked, once = self._kept_bytes(unknown)
+        others, others_once = other._kept_bytes(unknown)
+        all_others = others + others_once
+        return ir.is_more(stacked, others) or ir.is_more(stacked + once + more, all_others)
 
     def kept_of_step(self, unknown: util.Mask) -> ir.Dim:
         """The bytes of what is kept of each step."""
@@ -342,13 +337,6 @@ class _Loop:
         again = [] if "passthrough" in self.p.off else kept_again(self.p, stacked)
         return record.moved(KNOWN, saved).with_decisions([*residuals.passed.told(), *again])
 
-    def _staged_record(self, invariant: Sequence[ir.Var]) -> Record:
-        """The record of the staged loop, with what it is given once; it is planned anew."""
-        saved = [
-            Saved(shown_type(v.aval), prims.bytes_of([v.aval]), False, None) for v in invariant
-        ]
-        return replace(self.p.record.moved(LINEAR, saved), decisions=())
-
     def _staged(
         self,
         cut: transforms.Split,
@@ -400,7 +388,9 @@ class _Loop:
         for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
             if take and state and out is not None:
                 outs.append(out if unk else ir.Var(out.aval))
-        record = self._staged_record(invariant)
+        once = [Saved(shown_type(v.aval), prims.bytes_of([v.aval]), False, None) for v in invariant]
+        # It is planned anew.
+        record = replace(self.p.record.moved(LINEAR, once), decisions=())
         which = "" if self.count is None else "highest" if self.p.reverse else "lowest"
         params = replace(
             self.p,

@@ -97,6 +97,7 @@ def for_abstract_eval(avals: ir.Avals, p: ForParams) -> ir.Typing:
 
 def for_typecheck(avals: ir.Avals, p: ForParams) -> ir.Typing:
     """The same of params that any equation may hold."""
+    is_lanes = p.lanes is None or common.is_count(p.lanes)
     common.check_params(
         "for",
         ("nsteps", p.nsteps, common.is_count(p.nsteps), "an integer of at least 0"),
@@ -110,18 +111,8 @@ def for_typecheck(avals: ir.Avals, p: ForParams) -> ir.Typing:
             "None or the number of a carried value",
         ),
         ("counted", p.counted, p.counted in WHICH, f"one of {WHICH}"),
-        (
-            "slots",
-            p.slots,
-            is_slots(p.slots),
-            "None, a schedule or an integer of at least 1",
-        ),
-        (
-            "lanes",
-            p.lanes,
-            p.lanes is None or common.is_count(p.lanes),
-            "None or an integer of at least 0",
-        ),
+        ("slots", p.slots, is_slots(p.slots), "None, a schedule or an integer of at least 1"),
+        ("lanes", p.lanes, is_lanes, "None or an integer of at least 0"),
     )
     return for_abstract_eval(avals, p)
 

@@ -85,7 +85,8 @@ class Staged:
             if want and isinstance(x.aval, AbstractRef) and changes:
                 self.eqns.append(write_whole(x, final, self.loop.source))
             elif want and not isinstance(x.aval, AbstractRef) and not changes:
-                self.eqns.append(_named(value, final))
+                same = convert.ConvertParams(final.aval.dtype)
+                self.eqns.append(rules.new_eqn(prims.convert_p, [value], same, [final]))
 
     def _cached(
         self, params: ReplayParams, states: Sequence[ir.Atom], late: Sequence[bool]
@@ -119,8 +120,3 @@ class Staged:
         later = ref in self.late or (ref in at_hand and not changed)
         (self.eqns if later else self.before).append(read)
         return read.outvars[0]
-
-
-def _named(x: ir.Atom, out: ir.Var) -> ir.Eqn:
-    """An equation that gives a value another name."""
-    return rules.new_eqn(prims.convert_p, [x], convert.ConvertParams(out.aval.dtype), [out])

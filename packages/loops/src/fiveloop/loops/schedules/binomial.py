@@ -163,8 +163,11 @@ class Binomial:
         return j
 
     def height(self, j: Integer) -> Integer:
-        """The entry of the stack that is state j of the sweep while the steps after it are reversed."""
-        return 0
+        """The entry of the stack that is state j of the sweep while the steps after it are reversed.
+
+        In one store the states of the sweep are in the stack from the beginning.
+        """
+        return j if self.sweeps and not self.slow_slots else 0
 
 
 Slots = int | Binomial

@@ -92,7 +92,3 @@ class Online(Binomial):
         last = self.position(stored, j) - 1
         by_position = where(j < 1, 0, 1 + integers.remainder(last, self.used - 1))
         return where(j < self.used, by_position, j)
-
-    def height(self, j: Integer) -> Integer:
-        """States of the sweep are in the stack from the beginning."""
-        return j

@@ -47,7 +47,3 @@ class Periodic(Binomial):
     def position(self, stored: Stored, j: Integer) -> Integer:
         """Before tape j."""
         return j
-
-    def height(self, j: Integer) -> Integer:
-        """States of the sweep are in the stack from the beginning."""
-        return j

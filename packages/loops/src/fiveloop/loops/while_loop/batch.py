@@ -75,7 +75,9 @@ def _until_all_are_done(
         [v.aval for v in body.invars],
         p.cond.name,
     )
-    pred = _first_pred(size, operands, dims, p)
+    asks = lambda *xs: transforms.eval_jaxpr(p.cond, xs)
+    (pred,), (dim,) = transforms.batch_flat(asks, size, operands, dims)
+    pred = transforms.move_batch(pred, size, dim)  # which lanes make a first step
     moved = transforms.in_front(size, operands, dims, batched[1:])
     args = [*moved[: p.num_consts], pred, *moved[p.num_consts :]]
     kept = (False, *p.kept) if any(p.kept) else ()
@@ -109,11 +111,3 @@ def _masked_step(p: WhileParams, shares: bool) -> Jaxpr:
         return trace.stage_closed(run, [predicate.PREDICATE, *avals], p.body.name, hints)
 
     return p.body.remember(("masked step", p, shares), made)
-
-
-def _first_pred(size: int, operands: ad.Values, dims: ad.BatchAxes, p: WhileParams) -> Value:
-    """Which lanes make a first step."""
-    (pred,), (dim,) = transforms.batch_flat(
-        lambda *xs: transforms.eval_jaxpr(p.cond, xs), size, operands, dims
-    )
-    return transforms.move_batch(pred, size, dim)

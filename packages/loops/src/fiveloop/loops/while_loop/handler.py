@@ -19,7 +19,9 @@ def while_handler(
     if handling.concerns(p.cond):
         holds = transforms.eval_jaxpr(handling.thread(p.cond), [ref, *operands])
         operands = [*operands[: p.num_consts], *holds, *operands[p.num_consts :]]
-        return while_handler(handling, ref, operands, _asking_last(p))[1:]
+        return while_handler(
+            handling, ref, operands, p.body.remember(("asking last", p), lambda: _asking_last(p))
+        )[1:]
     if handling.counts_steps:
         operands = [*operands[: p.num_consts], _NONE_MADE, *operands[p.num_consts :]]
         return _looped(handling, ref, operands, counting(p, _NONE_MADE.dtype), counts=True)[1:]
@@ -81,10 +83,6 @@ def _asking_last(p: WhileParams) -> WhileParams:
     cond : [*consts, holds, *carry, *refs] -> [holds]
     body : [*consts, holds, *carry, *refs] -> [holds, *carry]
     """
-    return p.body.remember(("asking last", p), lambda: _make_asking_last(p))
-
-
-def _make_asking_last(p: WhileParams) -> WhileParams:
     num = p.num_consts
     avals = p.body.in_avals
 
