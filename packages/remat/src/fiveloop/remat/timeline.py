@@ -202,8 +202,10 @@ class _Layout:
             again = body.role == "recomputed"
             apart = again and not self.computed.isdisjoint((body.origin, AGAIN))
             self.computed.add(AGAIN if again else body.origin)
-            if not apart or not recomputes_in_branches():
-                return self.inline(body.jaxpr, self.barrier(eqn, ins) if apart else ins)
+            if not apart:
+                return self.inline(body.jaxpr, ins)
+            if not recomputes_in_branches():
+                return self.barrier(eqn, self.inline(body.jaxpr, self.barrier(eqn, ins)))
         if prim is prims.dot_general_p:
             ins = self.canonical(eqn, ins)
         if prim is prims.concatenate_p:
@@ -222,7 +224,7 @@ class _Layout:
         return self.add(op)
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
-        """The operands of an equation, which are there before anything in it begins."""
+        """The operands of an equation, which are there before anything in it begins, or its results, before all else."""
         given = [x for x in ins if x >= 0]
         made = range(len(self.sizes), len(self.sizes) + len(given))
         self.sizes += [self.sizes[x] for x in given]
