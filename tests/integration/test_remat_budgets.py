@@ -20,7 +20,7 @@ from benchmarks.remat.models.fiveloop_library import LIBRARY
 
 from fiveloop.core import Jaxpr, grad, jit, prims, rules, transforms, tree_leaves
 from fiveloop.core.backend import client
-from fiveloop.remat import checkpoint, policies, residuals
+from fiveloop.remat import checkpoint, policies, residuals, timeline
 from fiveloop.remat.budget import options, plan
 from fiveloop.remat.budget.plan import planned
 
@@ -68,13 +68,7 @@ def products(jaxpr: Jaxpr) -> Any:
 
 LARGER = dict[tuple[str, str], float]()
 if client.jaxlib_version() >= (0, 12):
-    LARGER = {
-        ("unet", "nothing_saveable"): 1.07,
-        ("unet", "dots_saveable"): 1.09,
-        ("unet", "dots_with_no_batch_dims_saveable"): 1.09,
-        ("unet", "save_only_these_names"): 1.01,
-        ("diffusion", "nothing_saveable"): 1.06,
-    }
+    LARGER = {("diffusion", "nothing_saveable"): 1.06}
 """How many times the bytes of the policy, on blocks of two products, plans of stages of one product each need here."""
 
 
@@ -108,3 +102,16 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
         else:
             again = map(transforms.operations_of, (passes(ours), all_saved))
             assert operator.sub(*again) <= theirs.flops_again
+
+
+def test_what_goes_back_over_long_skips_is_simulated() -> None:
+    model = MODELS["unet"]
+    params, data = model.arguments()
+
+    def loss(params: Any) -> Any:
+        library = replace(LIBRARY, block=checkpoint(policy=policies.nothing_saveable))
+        return model.loss(library, params, data)
+
+    simulated = timeline.upper(residuals.halves_of("f", loss, params).both_passes()).peak
+    used, _ = compiled(loss, (params,))
+    assert 0.95 * used <= simulated <= 1.1 * used

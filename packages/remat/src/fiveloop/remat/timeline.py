@@ -224,7 +224,7 @@ class _Layout:
         return self.add(op)
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
-        """The operands of an equation, which are there before anything in it begins, or its results, before all else."""
+        """The operands of an equation, all there before it begins, or its results, all there before they are used."""
         given = [x for x in ins if x >= 0]
         made = range(len(self.sizes), len(self.sizes) + len(given))
         self.sizes += [self.sizes[x] for x in given]
