@@ -189,22 +189,18 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
             jvp = flat_jvp(self.forward, call, self.symbolic_zeros)
         bwd_name = ir.function_source(self.bwd)
         make_rule = partial(VjpRule, call.flat, fwd=fwd, bwd_name=bwd_name, flat_jvp=jvp)
-        return make_rule, vjp_probe(fwd, jvp)
 
+        def probe(*values: Value) -> list[Value]:
+            # All rules, on a cotangent that is zero.
+            outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
+            cts = back(res, [transforms.instantiate(transforms.zero_like(x)) for x in outs])
+            found = [*outs, *[transforms.instantiate(ct) for ct in cts if not ct.aval.accumulates]]
+            if jvp is not None:
+                zeros = [transforms.instantiate(transforms.zero_like(x)) for x in values]
+                found += jvp(values, zeros)[0]
+            return found
 
-def vjp_probe(fwd: FlatFwd, jvp: FlatJvp | None) -> custom_function.Probe:
-    """A trial of all rules, on a cotangent that is zero."""
-
-    def probe(*values: Value) -> list[Value]:
-        outs, res, back = fwd(values, tuple(x.aval.differentiable for x in values))
-        cts = back(res, [transforms.instantiate(transforms.zero_like(x)) for x in outs])
-        found = [*outs, *[transforms.instantiate(ct) for ct in cts if not ct.aval.accumulates]]
-        if jvp is not None:
-            zeros = [transforms.instantiate(transforms.zero_like(x)) for x in values]
-            found += jvp(values, zeros)[0]
-        return found
-
-    return probe
+        return make_rule, probe
 
 
 def flat_fwd(fwd: Any, bwd: Any, call: custom_function.Call, symbolic_zeros: bool) -> FlatFwd:

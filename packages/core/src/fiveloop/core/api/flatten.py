@@ -15,8 +15,7 @@ from fiveloop.core import ad, arrays, errors, ir, pytree, rules, trace, transfor
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.index import layout as index_layout
-from fiveloop.core.index import overlap as index_overlap
+from fiveloop.core.index import layout, overlap
 from fiveloop.core.index.access import View, base_of
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.core.trace.stage import StageTrace, StageTracer
@@ -279,7 +278,7 @@ class _View:
     kind: type[View]
     indexer: Indexer
     index: tuple[int, ...]
-    layouts: tuple[index_layout.Layout, ...]
+    layouts: tuple[layout.Layout, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +379,7 @@ def check_mutable(tree: Any, leaves: ad.Values, naming: Naming) -> None:
     for (k, x), (m, y) in combinations(mutable, 2):
         if base_of(x) is not base_of(y):
             continue
-        found = index_overlap.overlap(*_place(x), *_place(y), base_of(x).shape)
+        found = overlap.overlap(*_place(x), *_place(y), base_of(x).shape)
         if found != "apart":
             nested = any(isinstance(v, View) and v.outer is not v.base for v in (x, y))
             found = "unknown" if nested else found

@@ -14,8 +14,7 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
-from fiveloop.core.index import access as indexing
-from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index import access, parse
 from fiveloop.core.ir.indexer import Entry, Indexer, Span, is_dynamic
 
 
@@ -31,7 +30,7 @@ def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Val
     """What an index reads that drops, of what is found where it fits."""
     fits, moves = _apart(shape, indexer, index)
     moved = (
-        indexing.take(found, _within(indexer).dropping(), moves, resolved=True) if moves else found
+        access.take(found, _within(indexer).dropping(), moves, resolved=True) if moves else found
     )
     return _where(fits, moved, prims.zeros_of(moved.aval), indexer)
 
@@ -40,14 +39,14 @@ def old_outside(shape: ir.Shape, indexer: Indexer, at: ad.Values, new: Value, ol
     """What to write where an index fits, that drops: what is new, and the old elements that it does not name."""
     fits, moves = _apart(shape, indexer, at)
     if moves:
-        new = indexing.put(old, _within(indexer).dropping(), moves, new, resolved=True)
+        new = access.put(old, _within(indexer).dropping(), moves, new, resolved=True)
     return _where(fits, new, old, indexer)
 
 
 def _apart(shape: ir.Shape, indexer: Indexer, index: ad.Values) -> tuple[list[Value], list[Value]]:
     """Whether each single position fits, and how far each span is from where it does."""
-    given = indexing.resolve(shape, indexer.dropping(), index)
-    fitting = indexing.resolve(shape, indexer.fitting(), index)
+    given = access.resolve(shape, indexer.dropping(), index)
+    fitting = access.resolve(shape, indexer.fitting(), index)
     fits, moves = [], []
     for axis, i, k in zip(indexer.dynamic_axes, given, fitting, strict=True):
         if _is_wide(indexer.entries[axis]):
@@ -90,16 +89,16 @@ def by_mode(shape: ir.Shape, index: Any, mode: str | None) -> Any:
         prims.bad_value(f"x.at[index]: expected a mode in {MODES}, got {mode!r}")
     if mode in AS_ALWAYS:
         return index
-    return tuple(_at_run_time(item) for item in index_parse.expand_ellipsis(shape, index))
+    return tuple(_at_run_time(item) for item in parse.expand_ellipsis(shape, index))
 
 
 def take_or_fill(x: Value, index: Any, filler: Value | None) -> Value:
     """What stands at an index, and `filler`, zero if there is none, where it lies outside."""
-    indexer, operands = index_parse.normalize(x.shape, index)
-    out = indexing.take(x, indexer.dropping(), operands)
+    indexer, operands = parse.normalize(x.shape, index)
+    out = access.take(x, indexer.dropping(), operands)
     if filler is None:
         return out
-    inside = indexing.take(prims.full(x.shape, True, np.bool_), indexer.dropping(), operands)
+    inside = access.take(prims.full(x.shape, True, np.bool_), indexer.dropping(), operands)
     return prims.select(inside, out, prims.broadcast_in_dim(filler, out.shape, ()))
 
 
@@ -114,7 +113,7 @@ def filler_of(dtype: arrays.DType) -> Value:
 
 def _at_run_time(item: Any) -> Any:
     """An item of an index whose positions, if it has some, are not looked at now."""
-    if isinstance(item, index_parse.DynamicSpan):
+    if isinstance(item, parse.DynamicSpan):
         return replace(item, start=_at_run_time(item.start))
     if isinstance(item, (int, np.integer)) and not isinstance(item, bool):
         wide = not -(2**31) <= item < 2**31

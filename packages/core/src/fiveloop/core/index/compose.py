@@ -10,8 +10,7 @@ import numpy as np
 from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.index import access as indexing
-from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index import access, parse
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
 
 Position: TypeAlias = Value | int
@@ -209,7 +208,7 @@ def _or_behind(axis: Axis, position: Value, size: ir.Dim) -> Value:
 def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
     """The index as arrays of positions, one for each axis of the array."""
     if not outer.shape:
-        index_parse.bad_index(
+        parse.bad_index(
             f"expected an integer or a slice for a new axis of a view, got [{inner.indexer}]; index the Ref "
             "without `None` first"
         )
@@ -221,7 +220,7 @@ def _by_positions(outer: Placed, inner: Placed) -> tuple[Indexer, list[Value]]:
     elif inner.drops:
         operands = [_or_behind_all(x, n, inner) for x, n in zip(found, outer.shape, strict=True)]
     else:
-        operands = [indexing.take(x, inner.indexer, inner.operands) for x in found]
+        operands = [access.take(x, inner.indexer, inner.operands) for x in found]
     picks = tuple(Pick() for _ in operands)
     return Indexer(picks, shape), operands
 
@@ -230,7 +229,7 @@ def _or_behind_all(x: Value, size: ir.Dim, inner: Placed) -> Value:
     """What an index reads of positions along an axis; where it lies outside, the first behind the end."""
     count = prims.full((), size, x.dtype)
     x = prims.sub(x, prims.broadcast_in_dim(count, x.shape, ()))
-    found = indexing.take(x, inner.indexer.dropping(), inner.operands)
+    found = access.take(x, inner.indexer.dropping(), inner.operands)
     return prims.add(found, prims.broadcast_in_dim(count, found.shape, ()))
 
 

@@ -13,8 +13,7 @@ from fiveloop.core import ad, arrays, ir, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import Buffer
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.index import access as indexing
-from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index import access, parse
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Span, around_block
 from fiveloop.core.lower.dispatch import eager_program, explain
 from fiveloop.core.trace.fused import number_to_write
@@ -48,7 +47,7 @@ def take_now(x: arrays.Array, index: Any) -> Value:
             explain(error, [x.buffer], "index")
             raise
     indexer, operands = plan
-    return indexing.take(x, indexer, operands)
+    return access.take(x, indexer, operands)
 
 
 def put_now(
@@ -71,13 +70,11 @@ def put_now(
         if number is not None:
             return _put(x, plan, number, kind, flags, donate)
     value = arrays.as_value(v, "the value written")
-    indexing.check_kind(x.aval, kind)
+    access.check_kind(x.aval, kind)
     if not isinstance(plan, _Plan) or not trace.is_concrete(value):
-        indexer, operands = (
-            plan if isinstance(plan, tuple) else index_parse.normalize(x.shape, index)
-        )
+        indexer, operands = plan if isinstance(plan, tuple) else parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
-        return indexing.put(x, indexer, operands, value, kind, unique=flags[0], ascending=flags[1])
+        return access.put(x, indexer, operands, value, kind, unique=flags[0], ascending=flags[1])
     if drops and not plan.is_checked:
         plan = replace(plan, indexer=plan.indexer.dropping())
     written = _written(x, plan, value)
@@ -122,7 +119,7 @@ def swap_now(
 
 def _written(x: arrays.Array, plan: _Plan, value: Value) -> Buffer:
     """What is written, on the device, after checks."""
-    indexing.check_write(x.aval, plan.result_shape, value.aval)
+    access.check_write(x.aval, plan.result_shape, value.aval)
     if isinstance(value, arrays.Scalar):
         value = arrays.host_scalar(value.exact, arrays.Typed(x.dtype), "the value written")
     arrays.check_narrowing(arrays.Typed(value.dtype, value.weak_type), x.dtype, "the value written")
@@ -137,7 +134,7 @@ def _plan(shape: ir.Shape, index: Any) -> _Plan | tuple[Indexer, list[Value]]:
     key = _static_key(index)
     if key is not None:
         return _static_plan(shape, key)
-    indexer, operands = index_parse.normalize(shape, index)
+    indexer, operands = parse.normalize(shape, index)
     if not all(map(trace.is_concrete, operands)):
         return indexer, operands
     return _device_plan(shape, indexer, operands)
@@ -173,7 +170,7 @@ def _static_key(index: Any) -> tuple[Any, ...] | None:
 @util.remembered(8192)
 def _static_plan(shape: ir.Shape, key: tuple[Any, ...]) -> _Plan:
     index = tuple(slice(*item) if isinstance(item, tuple) else item for item in key)
-    return _device_plan(shape, *index_parse.normalize(shape, index))
+    return _device_plan(shape, *parse.normalize(shape, index))
 
 
 def _device_plan(shape: ir.Shape, indexer: Indexer, operands: ad.Values) -> _Plan:
@@ -189,14 +186,14 @@ def _device_plan(shape: ir.Shape, indexer: Indexer, operands: ad.Values) -> _Pla
 @util.remembered(4096)
 def _one_array_form(shape: ir.Shape, index_shape: ir.Shape) -> _Plan:
     at = np.zeros(index_shape, np.int32)
-    indexer, _ = index_parse.normalize(shape, arrays.to_array(arrays.as_value(at)))
+    indexer, _ = parse.normalize(shape, arrays.to_array(arrays.as_value(at)))
     return _Plan(indexer, indexer.result_shape, (), _reader(indexer))
 
 
 @util.remembered(4096)
 def _reader(indexer: Indexer) -> Any:
     def read(x: Value, *operands: Value) -> list[Value]:
-        return [indexing.take(x, indexer, operands)]
+        return [access.take(x, indexer, operands)]
 
     return eager_program(lambda avals: trace.stage_closed(read, avals, "take"))
 
@@ -204,7 +201,7 @@ def _reader(indexer: Indexer) -> Any:
 @util.remembered(4096)
 def _writer(indexer: Indexer, kind: str, flags: Flags, donate: bool) -> Any:
     def write(x: Value, v: Value, *operands: Value) -> list[Value]:
-        return [indexing.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])]
+        return [access.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])]
 
     return eager_program(
         lambda avals: trace.stage_closed(write, avals, "put"), donates_first=donate

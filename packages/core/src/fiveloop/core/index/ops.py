@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from fiveloop.core import arrays, errors, ir, prims, rules, trace
 from fiveloop.core.arrays import ArrayLike, Value
-from fiveloop.core.index import access, bounds, eager
-from fiveloop.core.index import parse as index_parse
+from fiveloop.core.index import access, bounds, eager, parse
 
 
 def read_array(x: Value, index: Any) -> Value:
     """`x[index]` of an array or a traced value."""
     if type(x) is arrays.Array and trace.is_eager():
         return eager.take_now(x, index)
-    indexer, operands = index_parse.normalize(x.shape, index)
+    indexer, operands = parse.normalize(x.shape, index)
     return access.take(x, indexer, operands)
 
 
@@ -150,7 +149,7 @@ class Place:
             return access.put_masked(x, place, v, kind, drops)
         if type(x) is arrays.Array and trace.is_eager():
             return eager.put_now(x, index, v, kind, flags, drops=drops)
-        indexer, operands = index_parse.normalize(x.shape, index)
+        indexer, operands = parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
         return access.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
 

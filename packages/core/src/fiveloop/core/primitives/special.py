@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from fiveloop.core.dataclass import dataclass
 
 from . import broadcast, check, convert, costs, elementwise, family
 from .elementwise import add, div, equal, exp, mul, neg, rsqrt, select, square, sub
+
+_real_short = partial(family.short_series, kinds="f")
+_real_long = partial(family.long_series, kinds="f")
 
 sin: family.Unary = family.short_series(
     "sin", "Sine of each element, in radians.", hlo.sine, lambda t, y, x: mul(t, cos(x))
@@ -132,36 +136,27 @@ logistic: family.Unary = family.short_series(
     hlo.logistic,
     lambda t, y, x: mul(t, mul(y, sub(1, y))),
 )
-erf: family.Unary = family.short_series(
-    "erf", "The error function.", hlo.erf, lambda t, y, x: _bell(t, x), kinds="f"
-)
-erfc: family.Unary = family.short_series(
+erf: family.Unary = _real_short("erf", "The error function.", hlo.erf, lambda t, y, x: _bell(t, x))
+erfc: family.Unary = _real_short(
     "erfc",
     "One minus the error function, exact where that is small.",
     hlo.erfc,
     lambda t, y, x: neg(_bell(t, x)),
-    kinds="f",
 )
-erf_inv: family.Unary = family.short_series(
+erf_inv: family.Unary = _real_short(
     "erf_inv",
     "The inverse of the error function.",
     hlo.erf_inv,
     lambda t, y, x: mul(t, mul(math.sqrt(math.pi) / 2, exp(square(y)))),
-    kinds="f",
 )
-lgamma: family.Unary = family.long_series(
+lgamma: family.Unary = _real_long(
     "lgamma",
     "The logarithm of the absolute value of the gamma function.",
     hlo.lgamma,
     lambda t, y, x: mul(t, digamma(x)),
-    kinds="f",
 )
-digamma: family.Unary = family.long_series(
-    "digamma",
-    "The derivative of `lgamma`.",
-    hlo.digamma,
-    lambda t, y, x: mul(t, polygamma(1, x)),
-    kinds="f",
+digamma: family.Unary = _real_long(
+    "digamma", "The derivative of `lgamma`.", hlo.digamma, lambda t, y, x: mul(t, polygamma(1, x))
 )
 
 
