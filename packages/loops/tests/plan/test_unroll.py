@@ -10,7 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.primitives.special import sin, tanh
-from fiveloop.loops import explain, fori_loop, map, planning, scan
+from fiveloop.loops import explain, for_loop, fori_loop, map, planning, scan
 from fiveloop.loops.plan.passes import plan
 from fiveloop.state import callback
 
@@ -54,6 +54,36 @@ def nested(x: Any) -> Any:
     return scan(lambda s, x: (fori_loop(0, 3, lambda j, s: s * x, s), None), 1.0, x)
 
 
+def down_and_right(x: Any) -> Any:
+    """Each cell of a table passes a part of itself on to two neighbours."""
+
+    def row(i: Any, a: Any) -> None:
+        def cell(j: Any, nothing: Any) -> None:
+            t = a[i, j]
+            a[i + 1, j] += 0.3 * t
+            a[i, j + 1] += 0.2 * t
+
+        for_loop(16, cell, None)
+
+    return for_loop(5, row, x)
+
+
+def exchanged(x: Any, places: Any) -> Any:
+    """Swaps of which one place is read: the steps of a turn would have to compare places."""
+
+    def step(i: Any, x: Any) -> None:
+        j = places[i]
+        x[i], x[j] = x[j], x[i]
+
+    return for_loop(37, step, x)
+
+
+def inner_turns(fun: Any, *args: Any) -> list[int]:
+    """How many steps make a turn of each loop in a loop."""
+    outer = [e for e in plan(make_jaxpr(fun)(*args)).eqns if e.primitive.name == "for"]
+    return [e.params.unroll for o in outer for e in o.params.body.eqns if e.primitive.name == "for"]
+
+
 FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (summed, [4]),
     (longer(8), [2]),
@@ -73,6 +103,9 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (blurred, [0]),
     (swinging, [0]),
     (lambda x: swinging(x[0]), [4]),
+    (lambda x: exchanged(x, x.astype("int32")), [0]),
+    (lambda x: fori_loop(1, 37, lambda i, y: y.at[i].add(y[i - 1]), x), [4]),
+    (lambda x: fori_loop(0, 37, lambda i, y: y.at[i].mul(0.5), x), [0]),
 ]
 
 
@@ -80,6 +113,25 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
 def test_how_many_steps_make_a_turn(number: int) -> None:
     fun, want = FOUND[number]
     assert turns(fun, X) == want
+
+
+def test_a_busy_table_in_place() -> None:
+    x = np.linspace(-1.0, 2.0, 6 * 17).reshape(6, 17)
+    assert inner_turns(down_and_right, x) == [4]
+    assert inner_turns(grad(lambda x: down_and_right(x).sum()), x) == [4]
+    want = x.copy()
+    for i in range(5):
+        for j in range(16):
+            want[i + 1, j] += 0.3 * want[i, j]
+            want[i, j + 1] += 0.2 * want[i, j]
+    np.testing.assert_allclose(np.asarray(jit(down_and_right)(x)), want, rtol=1e-12)
+
+    def slope() -> Any:
+        return np.asarray(jit(grad(lambda x: down_and_right(x).sum()))(x))
+
+    with planning(unroll=False):
+        one_a_turn = slope()
+    np.testing.assert_allclose(slope(), one_a_turn, rtol=1e-12)
 
 
 def decayed(nsteps: int, fun: Any = lambda s: 0.5 * s) -> list[int]:
@@ -146,7 +198,6 @@ def test_it_is_told() -> None:
     decision = explain(summed, X).loops[0].decision("unroll")
     assert decision.done
     assert (
-        decision.reason
-        == "a step waits for what the last one carries, so 4 make a turn of the loop"
+        decision.reason == "a step waits for what the last one leaves, so 4 make a turn of the loop"
     )
     assert "unroll: 4 steps are compiled into one turn" in str(explain(summed, X))

@@ -2,7 +2,9 @@
 
 What a loop carries goes through memory at the end of every turn, and small arrays are copied there. Where a step
 computes a few numbers from those of the step before, and little else, that is what it waits for. A longer body hides
-it, and takes longer to compile. A loop that reads and writes an array at indices is left alone: XLA might copy that.
+it, and takes longer to compile. A loop that reads and writes an array in place waits as well: for the counter, and for
+what was written there. It is left alone if its places are not known from the counter, for then the steps of one turn
+have to be ordered by comparing them.
 
 XLA compiles what leads to each written value into a kernel of its own, and computes again in it what several of them
 share. For a few numbers that is nothing. Steps on arrays are only put together where they are one kernel: they work
@@ -18,6 +20,8 @@ from typing import Any
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.ir import indexer
 from fiveloop.loops import options, record
+from fiveloop.loops.analysis.accesses import accesses_of
+from fiveloop.loops.plan.carry import ChainFinder
 from fiveloop.loops.primitives.for_loop import end_flag, for_p
 from fiveloop.state import AbstractRef, primitives
 from fiveloop.state.io.primitive import callback_p
@@ -39,6 +43,13 @@ what it waits for; with a function such as sin, eight of them take longer than f
 """
 _READ = (primitives.get_p, prims.broadcast_in_dim_p)
 _WRITTEN = (primitives.swap_p, primitives.addupdate_p)
+BUSY = 4
+"""Accesses of an array in place, in a step, from which on it waits; an addition is two.
+
+With fewer, a step alone may need no order of its reads and writes, which the steps of one turn need: on jaxlib 0.10.2
+one read and one write at the same place, four steps to a turn, take 1.2 times as long. Measured on the loops of
+`benchmarks/planning` that do so, those of `inplace` and the pointful ones of `loops`.
+"""
 LEAST_TURNS = 4
 """Turns below which nothing is gained."""
 
@@ -58,7 +69,7 @@ def unroll(eqn: ir.Eqn) -> record.Planned:
         return record.Planned(eqn, told=[no] if tells else [])
     count = steps_a_turn(p.body, p.nsteps)
     loop = eqn.replace(params=replace(p, unroll=count))
-    done = f"a step waits for what the last one carries, so {count} make a turn of the loop"
+    done = f"a step waits for what the last one leaves, so {count} make a turn of the loop"
     return record.Planned(loop, told=[record.Decision(STEP, "", True, done, eqn.source)])
 
 
@@ -71,7 +82,8 @@ def _why_not(
         return "it may end after any", eqn.source
     for e in filter(is_long, p.body.eqns):
         return f"it {_RUNS.get(e.primitive, f'runs `{e.primitive}`')}", e.source
-    if not any(waits(p.body, ref) for ref in refs):
+    back = [ref for ref in refs if is_read_back(p.body, ref)]
+    if not any(waits(p.body, ref) for ref in refs) and not any(is_busy(p.body, r) for r in back):
         kind = carried[0].aval.dtype.name if carried else "nothing"
         return f"what it waits for is {kind}, no floating-point number", eqn.source
     count = steps_a_turn(p.body, p.nsteps)
@@ -79,11 +91,13 @@ def _why_not(
         return _size(eqn)
     if p.nsteps < LEAST_TURNS * count:
         return f"{p.nsteps} steps are too few for several turns of {count}", eqn.source
-    for ref in refs:
-        if is_read_back(p.body, ref):
-            changing = [e for e in p.body.eqns if ref in e.invars and not is_whole(e, ref)]
-            name = p.names[p.body.invars.index(ref) - 1]
-            return f"it reads `{name}` and changes it at indices", changing[0].source
+    known = ChainFinder(p)
+    for ref in back:
+        for access in accesses_of(p.body, ref) or ():
+            if access.index(known.numbers, known.fixed) is None:
+                name = p.names[p.body.invars.index(ref) - 1]
+                why = "at indices that do not come from the counter"
+                return f"it reads `{name}` and changes it {why}", access.eqn.source
     return None
 
 
@@ -138,6 +152,12 @@ def is_read_back(body: Jaxpr, ref: ir.Var) -> bool:
     users = [e for e in body.eqns if ref in e.invars]
     is_changed = any(e.primitive is not primitives.get_p and not is_whole(e, ref) for e in users)
     return is_changed and any(e.outvars for e in users)
+
+
+def is_busy(body: Jaxpr, ref: ir.Var) -> bool:
+    """Whether a step reads and writes an array so often that several steps to a turn take less time."""
+    users = [e for e in body.eqns if ref in e.invars]
+    return len(users) + sum(e.primitive is primitives.addupdate_p for e in users) >= BUSY
 
 
 def is_whole(eqn: ir.Eqn, ref: ir.Var) -> bool:

@@ -142,8 +142,7 @@ class DischargeContext:
             self.write(cell, around, index, indexing.put(block, within, [], x, "set"))
             return
         place = self.place(cell, indexer, index)
-        if cell.writes and relation(cell.writes[-1].place, place) == "same":
-            cell.writes.pop()
+        cell.writes = [w for w in cell.writes if relation(w.place, place) != "same"]
         cell.writes.append(Write(place, x))
         self._settle()
 
