@@ -6,6 +6,7 @@ Times are the least of many runs, in this process and in fresh ones for imports;
 """
 
 import cProfile
+import os
 import pstats
 import re
 import subprocess
@@ -23,6 +24,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 import fiveloop.numpy as fnp
+from benchmarks.core import starts
 from benchmarks.sides.base import fresh
 from benchmarks.sides.fiveloop_side import on_device
 from fiveloop.core import grad, jit
@@ -119,8 +121,10 @@ def own_seconds(profile: cProfile.Profile) -> Iterator[tuple[str, float]]:
 def parts_of_import() -> Parts:
     """Milliseconds of importing all packages, by whose modules they are."""
     command = [sys.executable, "-X", "importtime", "-c", "import fiveloop.api"]
+    environment = os.environ | starts.bytecode()
     runs = [
-        subprocess.run(command, capture_output=True, text=True, check=True).stderr for _ in range(5)
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
+        for _ in range(5)
     ]
     return min(map(own_times, runs), key=lambda parts: parts["all"])
 

@@ -1,8 +1,10 @@
 """Starts of processes: an import, and the first result of a training step whose program is on disk."""
 
+import atexit
 import os
 import subprocess
 import sys
+from functools import cache
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -42,9 +44,17 @@ class Printed:
         return np.asarray(self.number)
 
 
+@cache
+def bytecode() -> dict[str, str]:
+    """What lets a process find the bytecode that the one before has left, as in an installed library."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder.name}
+
+
 def process(code: str, environment: dict[str, str]) -> Printed:
     """Run Python code in a process of its own."""
-    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), **bytecode()}
     return Printed(
         subprocess.run(
             [sys.executable, "-c", code],

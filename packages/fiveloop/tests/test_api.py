@@ -38,6 +38,15 @@ def test_the_import_leaves_the_collection_of_garbage_as_it_was() -> None:
     assert found.stdout == "False\n"
 
 
+def test_what_the_import_makes_is_old_afterwards_so_that_no_search_goes_through_it() -> None:
+    young = "len(gc.get_objects(0)) + len(gc.get_objects(1))"
+    code = f"import gc, fiveloop.api; print({young}, gc.get_freeze_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, frozen = map(int, done.stdout.split())
+    assert count < 5_000
+    assert frozen == 0
+
+
 def test_its_names_work() -> None:
     counter = fl.new_ref(fl.numpy.zeros(2))
     fl.for_loop(3, lambda i, s: counter.addupdate(fl.nn.relu(s[...])), 1.0)

@@ -27,6 +27,9 @@ try:
     from fiveloop.remat import *
     from fiveloop.state import *
 finally:
+    # All of it becomes old, so that no search follows at once.
+    _gc.freeze()
+    _gc.unfreeze()
     if _collects:
         _gc.enable()
 

@@ -20,6 +20,10 @@ hashlib = cache(partial(import_module, "hashlib"))
 """The digests of the standard library, which load OpenSSL."""
 difflib = cache(partial(import_module, "difflib"))
 """The standard library's search for similar names, for errors."""
+html = cache(partial(import_module, "html"))
+"""The standard library's escapes, which load the names of all entities."""
+json = cache(partial(import_module, "json"))
+"""The standard library's JSON."""
 logging = cache(partial(import_module, "logging"))
 """The standard library's logs."""
 scipy_special = cache(partial(import_module, "scipy.special"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.buffers import Buffer, Timeline
@@ -152,7 +152,7 @@ class ResidualExplanation:
 
     def to_json(self, **how: Any) -> str:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
-        return json.dumps(self.to_dict(), **how)
+        return str(lazy.json().dumps(self.to_dict(), **how))
 
     @cached_property
     def turn(self) -> int:
@@ -223,7 +223,7 @@ class ResidualDifference:
 
     def to_json(self, **how: Any) -> str:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
-        return json.dumps(self.to_dict(), **how)
+        return str(lazy.json().dumps(self.to_dict(), **how))
 
     def plot(self, path: str | Path | None = None) -> str:
         """Both memories over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""

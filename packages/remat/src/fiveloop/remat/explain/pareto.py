@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from fiveloop.core import Jaxpr, rules, trace, transforms
+from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass
 from fiveloop.remat import policies, residuals
 from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
@@ -91,7 +91,7 @@ class Pareto:
 
     def to_json(self, **how: Any) -> str:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
-        return json.dumps(self.to_dict(), **how)
+        return str(lazy.json().dumps(self.to_dict(), **how))
 
     def plot(self, path: str | Path | None = None) -> str:
         """Memory against time as an SVG picture; written to `path`, which ends with .svg, if it is given."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
 
+from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass, field
 
 WIDTH, HEIGHT = 640, 320
@@ -94,8 +94,9 @@ class Picture:
 
     def text(self, x: float, y: float, words: str, anchor: str, size: int = 11) -> None:
         """Words at a place of the picture."""
+        escaped = lazy.html().escape(words)
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escaped}</text>'
         )
 
     def svg(self) -> str:
