@@ -48,9 +48,11 @@ def writes_its_argument(x: Any, ref: Any) -> Any:
     return fnp.sin(ref[0]) * ref[1]
 
 
-@pytest.mark.parametrize("policy", [None, policies.everything_saveable])
+@pytest.mark.parametrize(
+    "options", [{}, {"policy": policies.everything_saveable}, {"budget": 0.5}], ids=str
+)
 @pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
-def test_f5_a_checkpoint_writes_refs(wrap: Callable[..., Any], policy: Any) -> None:
+def test_f5_a_checkpoint_writes_refs(wrap: Callable[..., Any], options: dict[str, Any]) -> None:
     def given(run: Callable[..., Any], x: Any) -> Any:
         ref = new_ref(fnp.stack([x, 2.0 * x]))
         return run(x, ref).sum() + (ref[...] ** 2).sum()
@@ -59,7 +61,7 @@ def test_f5_a_checkpoint_writes_refs(wrap: Callable[..., Any], policy: Any) -> N
         ref = new_ref(fnp.stack([x, 2.0 * x]))
         return wrapped(lambda x: writes_its_argument(x, ref))(x).sum() + (ref[...] ** 2).sum()
 
-    saved = checkpoint(policy=policy)
+    saved = checkpoint(**options)
     for plain, checkpointed in [
         (partial(given, writes_its_argument), partial(given, saved(writes_its_argument))),
         (partial(closed_over, lambda f: f), partial(closed_over, saved)),

@@ -29,7 +29,8 @@ from fiveloop.testing.loops.program_steps import (
     WHILE_KINDS,
     of_nests,
 )
-from fiveloop.testing.remat.program_steps import with_checkpoints
+from fiveloop.testing.remat.laws import check_law_budget
+from fiveloop.testing.remat.program_steps import with_budgets, with_checkpoints
 from fiveloop.testing.state.check_steps import with_checks
 from fiveloop.testing.state.laws import (
     check_law_discharge,
@@ -97,6 +98,15 @@ def test_all_laws_on_refs(program: Program) -> None:
     check_law_discharge(s)
     check_law_partial_discharge(s)
     check_law_passes(s)
+
+
+@pytest.mark.oracle
+@settings(max_examples=8)
+@given(programs(with_budgets(EVERYTHING), refs=True))
+def test_budgets_around_and_inside(program: Program) -> None:
+    s = with_refs(program)
+    check_law_eval(s, program.twin(*program.arrays()))
+    check_law_budget(s, program.seed)
 
 
 @pytest.mark.oracle

@@ -348,14 +348,19 @@ def both_passes(jaxpr: Jaxpr, unknown: util.Mask, policy: transforms.Policy) -> 
     linear = (*[False] * len(cut.residuals), *util.select_by(cut.staged_in, unknown))
     staged = transforms.parted(cut.staged, linear)
     back, _ = transforms.transpose_jaxpr(staged, linear, (True,) * len(staged.outvars))
-    ins = zip(cut.staged_in, jaxpr.invars, unknown, strict=True)
-    operands = [*cut.residuals, *[v for used, v, u in ins if used and not u]]
+    late = set(util.select_by(unknown, jaxpr.invars))
+    used = util.select_by(cut.staged_in, jaxpr.invars)
+    ins = [v for v in used if v not in late or v.aval.accumulates]
+    # Where the staged half takes a Ref of tangents, the way back takes one of their cotangents.
+    refs = {v: ir.Var(v.aval) for v in ins if v in late}
+    operands = [*cut.residuals, *[refs.get(v, v) for v in ins]]
     cts = [ir.Var(a) for a in back.in_avals[len(operands) :]]
     eqns, grads = ir.inlined(back, [*operands, *cts])
     known = cut.known
     outs = [*known.outvars[: len(known.outvars) - len(cut.residuals)], *grads]
     eqns = ir.prune([*known.eqns, *eqns], outs)
-    return Passes(cut, back, Jaxpr([*known.invars, *cts], eqns, outs), len(cts))
+    late_ins = [*refs.values(), *cts]
+    return Passes(cut, back, Jaxpr([*known.invars, *late_ins], eqns, outs), len(late_ins))
 
 
 def _whole(passes: Passes) -> tuple[int, int, int]:

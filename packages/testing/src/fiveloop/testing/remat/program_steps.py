@@ -1,9 +1,9 @@
-"""The steps of random programs that checkpoint blocks, under every policy, and label values."""
+"""The steps of random programs that checkpoint blocks, under policies and budgets, and label values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
@@ -38,17 +38,33 @@ POLICIES: dict[str, Policy] = {
     ),
 }
 
+Options: TypeAlias = "dict[str, Any]"
 
-def _under(policy: Policy) -> Callable[..., Any]:
+BUDGETS: dict[str, Options] = {
+    "the least": {"budget": 0.0},
+    "a part": {"budget": "40%"},
+    "all": {"budget": 1.0},
+    "bytes": {"budget": "1 GiB"},
+    "a part, beside names": {"budget": 0.5, "policy": POLICIES["names"]},
+    "the least, offloaded": {"budget": 0.0, "policy": POLICIES["offloaded"]},
+}
+"""Options of checkpoints, some with a policy whose verdicts are fixed first."""
+
+
+def _with(options: Options) -> Callable[..., Any]:
     def call(fun: Callable[..., Sequence[Any]], args: Sequence[Any]) -> Sequence[Any]:
-        checkpointed: Sequence[Any] = checkpoint(fun, policy=policy)(*args)
+        checkpointed: Sequence[Any] = checkpoint(fun, **options)(*args)
         return checkpointed
 
     return call
 
 
-for _name, _policy in POLICIES.items():
-    define_operation(f"checkpoint {_name}", _under(_policy), lambda fun, args: fun(*args))
+OPTIONS: dict[str, Options] = {
+    **{f"checkpoint {name}": {"policy": policy} for name, policy in POLICIES.items()},
+    **{f"within {name}": options for name, options in BUDGETS.items()},
+}
+for _name, _options in OPTIONS.items():
+    define_operation(_name, _with(_options), lambda fun, args: fun(*args))
 define_operation("kept", lambda x: checkpoint_name(x, "kept"), lambda x: x)
 define_operation("other", lambda x: checkpoint_name(x, "other"), lambda x: x)
 
@@ -66,6 +82,16 @@ def draw_checkpoint(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     return draw_call_of(f"checkpoint {name}")(draw, scope, kinds)
 
 
+def draw_budget(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
+    """A block within a budget."""
+    return draw_call_of(f"within {draw(st.sampled_from(sorted(BUDGETS)))}")(draw, scope, kinds)
+
+
 def with_checkpoints(kinds: Kinds) -> Kinds:
     """Programs of these steps, and checkpoints."""
     return kinds.plus(draw_name, nested=(draw_checkpoint, draw_checkpoint))
+
+
+def with_budgets(kinds: Kinds) -> Kinds:
+    """Programs of these steps, and blocks within budgets: planning one takes as long as ten laws."""
+    return kinds.plus(nested=(draw_budget,))
