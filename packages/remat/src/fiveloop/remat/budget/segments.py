@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import Again, Parts, Plan, Save
-from fiveloop.remat.budget.stages import Program, Stage, unknown_vars
+from fiveloop.remat.budget.stages import Program, Stage, unknown_vars, without_calls
 from fiveloop.remat.policies import first_of, nothing_saveable
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
@@ -61,9 +61,12 @@ class Body:
     """The body of a loop: equations that read Refs, those that compute, as a jaxpr, and those that write.
 
     computed : [*what is read, *binders used] -> [*what is written or a result]
+
+    `jaxpr` is all of it, with what it calls in place.
     """
 
     whole: rules.Body
+    jaxpr: Jaxpr
     reads: Sequence[ir.Eqn]
     computed: Jaxpr
     writes: Sequence[ir.Eqn]
@@ -73,7 +76,7 @@ class Body:
         """The body, of which what is computed follows a plan."""
         program = Program(self.computed, self.unknown, cuts=parts.cuts)
         eqns = Segments(program, given, name).jaxpr(parts.plan).eqns
-        return self.whole.jaxpr.replace(eqns=[*self.reads, *eqns, *self.writes])
+        return self.jaxpr.replace(eqns=[*self.reads, *eqns, *self.writes])
 
 
 def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
@@ -81,7 +84,7 @@ def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
     bodies = (rules.bodies_rules.find(eqn.primitive) or (lambda p: []))(eqn.params)
     if len(bodies) != 1 or bodies[0].role != "loop":
         return None
-    jaxpr = bodies[0].jaxpr
+    jaxpr = without_calls(bodies[0].jaxpr)
     sorted_eqns = _sorted(jaxpr)
     if sorted_eqns is None:
         return None
@@ -92,7 +95,7 @@ def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
     outs = [v for e in pure for v in e.outvars if v in used]
     late = _unknown_within(jaxpr, unknown)
     computed = Jaxpr(ins, pure, outs, jaxpr.name)
-    return Body(bodies[0], reads, computed, writes, tuple(v in late for v in ins))
+    return Body(bodies[0], jaxpr, reads, computed, writes, tuple(v in late for v in ins))
 
 
 def _sorted(jaxpr: Jaxpr) -> tuple[list[ir.Eqn], list[ir.Eqn], list[ir.Eqn]] | None:

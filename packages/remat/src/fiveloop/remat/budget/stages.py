@@ -57,7 +57,7 @@ class Program:
     ) -> None:
         self.most = most
         self.least = least
-        self.jaxpr = _without_calls(jaxpr)
+        self.jaxpr = without_calls(jaxpr)
         self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
         self.last: dict[ir.Var, int] = {}
@@ -238,7 +238,7 @@ def size_of(v: ir.Atom) -> int:
     return 0 if v.aval.accumulates else int(prims.bytes_of([v.aval]))
 
 
-def _without_calls(jaxpr: Jaxpr) -> Jaxpr:
+def without_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with the equations of the jaxprs that it calls in their place."""
     while any(e.primitive is extend.closed_call_p for e in jaxpr.eqns):
         jaxpr = ir.replaced(

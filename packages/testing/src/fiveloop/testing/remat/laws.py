@@ -1,4 +1,4 @@
-"""The laws, for functions with checkpoints: those of state, once the oracle knows the checkpoints, and that of budgets."""
+"""The laws, for functions with checkpoints: those of state, once the oracle knows checkpoints, and that of budgets."""
 
 from __future__ import annotations
 
