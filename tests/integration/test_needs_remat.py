@@ -61,7 +61,7 @@ def test_f5_a_checkpoint_writes_refs(wrap: Callable[..., Any], options: dict[str
         ref = new_ref(fnp.stack([x, 2.0 * x]))
         return wrapped(lambda x: writes_its_argument(x, ref))(x).sum() + (ref[...] ** 2).sum()
 
-    saved = checkpoint(**options)
+    saved: Callable[..., Any] = checkpoint(**options)
     for plain, checkpointed in [
         (partial(given, writes_its_argument), partial(given, saved(writes_its_argument))),
         (partial(closed_over, lambda f: f), partial(closed_over, saved)),

@@ -242,6 +242,24 @@ def test_a_loop_whose_body_is_under_a_policy_is_a_plan(policy: Any) -> None:
     assert want in sizes
 
 
+def test_a_loop_whose_body_calls_functions_keeps_within_the_budget() -> None:
+    twice = jit(lambda h, w: (sp.sin(h @ w), (w * w).sum()))
+
+    def steps(ws: Any, x: Any) -> Any:
+        def step(h: Any, w: Any) -> Any:
+            h, size = twice(h, w)
+            return jit(sp.tanh)(h), size
+
+        h, sizes = scan(step, x, ws)
+        return (h * h).sum() + sizes.sum()
+
+    ws, x = DEEP[0][:, :, :32], X[:, :32]
+    want = jit(grad(steps))(ws, x)
+    for budget in (0.0, 0.5, 1.0):
+        got = jit(grad(checkpoint(steps, budget=budget)))(ws, x)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_larger_and_slower_is_no_plan() -> None:
     sizes_and_times = [(10, 5.0), (20, 6.0), (30, 4.0)]
     found = plan._envelope([plan.Candidate((), *each) for each in sizes_and_times])

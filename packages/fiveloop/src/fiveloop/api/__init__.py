@@ -28,8 +28,9 @@ try:
     from fiveloop.state import *
 finally:
     # All of it becomes old, so that no search follows at once.
-    _gc.freeze()
-    _gc.unfreeze()
+    if not _gc.get_freeze_count():
+        _gc.freeze()
+        _gc.unfreeze()
     if _collects:
         _gc.enable()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import ad, errors, extend, ir, trace, transforms, util
+from fiveloop.core import ad, extend, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call import forward_residuals, gives_again, kept_outs, set_apart
@@ -135,7 +135,7 @@ def checkpoint_split(
     tell_of_unknown(p.unlabelled, p.jaxpr, p.origin.name, eqn.source)
     p = replace(p, unlabelled=frozenset())
     if p.budget is not None and any(unknown):
-        p = _within_budget(p, unknown, eqn.source)
+        p = planned(p, unknown, eqn.source)
     at_hand = [
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
@@ -167,17 +167,6 @@ def checkpoint_split(
         # What is computed here for its own sake may be merged with what is computed here to go back.
         halves.again = [_unmarked(e) for e in halves.again]
     return halves
-
-
-def _within_budget(
-    p: CheckpointParams, unknown: Sequence[bool], source: ir.Source | None
-) -> CheckpointParams:
-    """The plan that the budget leads to; without one where nothing can go back, as what is unknown is not linear."""
-    try:
-        return planned(p, unknown, source)
-    except errors.RuleError:
-        # Whoever goes back all the same gets this error then.
-        return replace(p, budget=None)
 
 
 def _unmarked(eqn: extend.Eqn) -> extend.Eqn:
