@@ -124,9 +124,8 @@ def accumulate_grads(
             value, grads = both(*full, **kwargs)
             if has_aux:
                 check_values(auxiliary, value[1], flatten_values(value[1], auxiliary)[0])
-            return pytree.tree_map(
-                lambda total, g: total + prims.convert(g, total.dtype), sums, grads
-            ), value
+            added = pytree.tree_map(lambda s, g: s + prims.convert(g, s.dtype), sums, grads)
+            return added, value
 
         step.__name__ = function_name(fun)
         empty = pytree.tree_map(_empty_sum, chosen)

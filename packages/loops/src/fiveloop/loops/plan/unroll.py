@@ -93,9 +93,12 @@ def _why_not(
         return f"{p.nsteps} steps are too few for several turns of {count}", eqn.source
     known = ChainFinder(p)
     for ref in back:
-        for access in accesses_of(p.body, ref) or ():
+        name = p.names[p.body.invars.index(ref) - 1]
+        accesses = accesses_of(p.body, ref)
+        if accesses is None:
+            return f"it changes `{name}`, not at indices alone", eqn.source
+        for access in accesses:
             if access.index(known.numbers, known.fixed) is None:
-                name = p.names[p.body.invars.index(ref) - 1]
                 why = "at indices that do not come from the counter"
                 return f"it reads `{name}` and changes it {why}", access.eqn.source
     return None
