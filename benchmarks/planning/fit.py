@@ -34,10 +34,14 @@ CONSTANTS: dict[str, tuple[str, Sequence[Any]]] = {
     "TURNS": (
         UNROLL,
         tuple(
-            ((4, 16, 4), (4, few, 2), (1024, many, 2)) for few in (24, 40, 48) for many in (0, 32)
+            ((4, most, 4), (4, few, 2), (1024, many, 2))
+            for most in (12, 16, 20, 24)
+            for few in (24, 40, 48)
+            for many in (0, 32)
         ),
     ),
     "FEW": (UNROLL, (1, 4, 16, 1024)),
+    "BUSY": (UNROLL, (1, 2, 3, 4, 6, 8, 1_000)),
     "BRIEF": (UNROLL, (0, 30, 70, 110, 1_000)),
     "RATES": (SINK, tuple((each, 0.035, 5.0) for each in (0.0, 0.005, 0.02, 0.06, 0.2, 1.0))),
     "CHAINED": (CUT, (0.02, 0.2, 1.0)),

@@ -24,6 +24,7 @@ class Planning:
     hoist       : a value that is the same in every step is computed once, before the loop
     fold        : several writes of a step to one element become one, and a read of an element just written its value
     carry       : an element that a step writes is carried to the step that reads it, not read again
+    scalars     : elements of a Ref to which steps add, a few and the same ones, have a sum each
     sink        : products that a loop sums, and does not read, become one contraction after it
     fuse        : an array that only the loop reads, one slot per step, is computed slot by slot, where that is cheap
     branch      : large elements that only one branch of a `cond` reads or writes are read or written in that branch
@@ -42,6 +43,7 @@ class Planning:
     hoist: bool = True
     fold: bool = True
     carry: bool = True
+    scalars: bool = True
     sink: bool = True
     fuse: bool = True
     branch: bool = True

@@ -44,6 +44,17 @@ def is_access(eqn: ir.Eqn) -> bool:
     return eqn.primitive in index_rules and isinstance(eqn.invars[0].aval, AbstractRef)
 
 
+def element_added_to(eqn: ir.Eqn) -> Indexer | None:
+    """The element of a Ref that an equation adds to, in one form however it is written; None if it does not."""
+    if eqn.primitive is not primitives.addupdate_p:
+        return None
+    indexer: Indexer = eqn.params.indexer
+    if not indexer.is_block or indexer.dynamic_axes:
+        return None
+    spans = indexer.spans
+    return Indexer(tuple(At(e.start) for e in spans)) if all(e.size == 1 for e in spans) else None
+
+
 Place = Affine | ir.Var
 """An index: affine in the counter, or a constant of the body."""
 

@@ -1,8 +1,8 @@
 """Planning: optimizations of loops, one per file, proved from effects and indices, each with an option.
 
 `passes` has the steps that run when a loop is traced, before any derivative: `promote` (`constants` too), `fold`,
-`hoist`; and those of the pass `plan`, which come after: `fold` and `hoist`, for what is left, `carry`, `sink`, `fuse`,
-`branch` and `unroll`. `ranges` is a pass of its own, after discharge.
+`hoist`; and those of the pass `plan`, which come after: `fold` and `hoist`, for what is left, `carry`, `scalars`,
+`sink`, `fuse`, `branch` and `unroll`. `ranges` is a pass of its own, after discharge.
 """
 
 from . import passes as passes

@@ -7,8 +7,9 @@ from dataclasses import replace
 from operator import is_
 
 from fiveloop.core import Jaxpr, ir, passes, rules, transforms, util
+from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.trace.tracer import is_eager
-from fiveloop.loops.analysis.accesses import Around, around
+from fiveloop.loops.analysis.accesses import Around, around, element_added_to
 from fiveloop.loops.analysis.array_life import promote_carried
 from fiveloop.loops.options import STEPS
 from fiveloop.loops.plan import (
@@ -20,6 +21,7 @@ from fiveloop.loops.plan import (
     masked,
     operands,
     promote,
+    scalars,
     sink,
     unroll,
 )
@@ -92,10 +94,20 @@ def _branch(eqn: ir.Eqn, where: Around) -> Planned:
     return branch.branch(eqn, where) if _chooses(eqn.params.body) else Planned(eqn)
 
 
+_enters = ir.holding(cond_p, closed_call_p)
+
+
+def _scalars(eqn: ir.Eqn, _: Around) -> Planned:
+    body = eqn.params.body
+    adds = _enters(body) or any(map(element_added_to, body.eqns))
+    return scalars.scalars(eqn) if adds else Planned(eqn)
+
+
 _STEPS: tuple[tuple[str, Callable[[ir.Eqn, Around], Planned]], ...] = (
     ("fold", lambda eqn, _: fold.fold(eqn)),
     ("hoist", lambda eqn, _: hoist.hoist(eqn)),
     ("carry", lambda eqn, _: carry.carry(eqn)),
+    ("scalars", _scalars),
     ("sink", sink.sink),
     ("fuse", fuse.fuse),
     ("branch", _branch),

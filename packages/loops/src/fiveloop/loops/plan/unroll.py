@@ -28,7 +28,7 @@ from fiveloop.state.io.primitive import callback_p
 
 STEP = "unroll"
 _RUNS: Mapping[ir.Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
-TURNS = ((4, 16, 4), (4, 40, 2), (1024, 32, 2))
+TURNS = ((4, 20, 4), (4, 40, 2), (1024, 32, 2))
 """Elements of the largest value of a body, its equations, both at most; and how many steps make a turn.
 
 Fitted on two versions of jaxlib to the loops of `benchmarks/planning/fitted.py`: `benchmarks/planning/fit.py`.
