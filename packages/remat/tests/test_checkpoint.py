@@ -306,8 +306,10 @@ def test_static_arguments_are_python_values() -> None:
         return out.sum()
 
     plain = grad(lambda x: power(x, 3, shift=0.5))(X)
+    one: Any = np.int64(1)
     for again in (
         checkpoint(power, static_argnums=1),
+        checkpoint(power, static_argnums=one),
         checkpoint(power, static_argnames=["n"], policy=policies.everything_saveable),
     ):
         assert_all_close(grad(again)(X, 3, shift=0.5), plain)

@@ -71,6 +71,26 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "checkpoint: budget must not be negative, got -5; it must be a number of bytes (an int above 1, or text such "
         "as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, or '50%')",
     ),
+    "budget of more bytes than there are": (
+        lambda: checkpoint(misfit, budget=10**400),
+        ValueError,
+        f"checkpoint: budget must be less than 2**63 bytes, got {10**400}",
+    ),
+    "budget as text of more bytes than there are": (
+        lambda: checkpoint(misfit, budget="1e400 B"),
+        ValueError,
+        "checkpoint: budget must be less than 2**63 bytes, got '1e400 B'",
+    ),
+    "static_argnames that is no text": (
+        lambda: checkpoint(misfit, static_argnames=1),  # type: ignore[call-overload]
+        TypeError,
+        "checkpoint of misfit: static_argnames must be a string or a tuple of them, got 1",
+    ),
+    "static_argnums before the first argument": (
+        lambda: checkpoint(lambda *xs: xs[0], static_argnums=-1),
+        ValueError,
+        "checkpoint of <lambda>: static_argnums must name one of its 0 positional arguments, got -1",
+    ),
     "budget without a unit": (
         lambda: checkpoint(misfit, budget="lots"),
         ValueError,

@@ -85,7 +85,9 @@ def checkpoint(
     else:
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
-    if static_argnums != () or static_argnames != ():
+    if not all(
+        isinstance(given, tuple | list) and not given for given in (static_argnums, static_argnames)
+    ):
         inner = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
         return arguments.with_static("checkpoint", fun, static_argnums, static_argnames, inner)
 

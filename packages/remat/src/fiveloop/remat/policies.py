@@ -11,7 +11,7 @@ follows the first that has an opinion. Policies that select have none of what th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fiveloop.core import prims, rules, trace, transforms, util
@@ -232,6 +232,8 @@ def _names(where: str, argument: str, names: Sequence[str]) -> frozenset[str]:
         raise TypeError(
             f"{where}: {argument} must be a sequence of names, got the string {names!r}"
         )
+    if not isinstance(names, Iterable):
+        raise TypeError(f"{where}: {argument} must be a sequence of names, got {names!r}")
     for name in names:
         if not isinstance(name, str):
             raise TypeError(

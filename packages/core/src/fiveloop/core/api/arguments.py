@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
 from numbers import Number
@@ -182,6 +182,8 @@ def chosen_arguments(
         raise TypeError(
             f"{of}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; names go into {kind}_argnames"
         ) from None
+    if not isinstance(names, Iterable):
+        raise TypeError(f"{of}: {kind}_argnames must be a string or a tuple of them, got {names!r}")
     given = (names,) if isinstance(names, str) else tuple(names)
     known = flatten.parameters(fun)
     if known is None:
@@ -191,7 +193,7 @@ def chosen_arguments(
             raise ValueError(f"{of}: {kind}_argnames names {name!r}, which is no argument of it")
     placed = known.placed
     for k in places:
-        if not -len(placed) <= k < len(placed) and not known.takes_more:
+        if k < -len(placed) or (k >= len(placed) and not known.takes_more):
             raise ValueError(
                 f"{of}: {kind}_argnums must name one of its {len(placed)} positional arguments, got {k}"
             )

@@ -92,7 +92,7 @@ def _of_int(given: int, where: str) -> Amount:
             f"{where}: {given} may mean bytes or a fraction; write '{given} B' for bytes, or {float(given)} for a "
             "fraction"
         )
-    return Amount(float(given))
+    return _of_bytes(given, given, where)
 
 
 def _of_text(given: str, where: str) -> Amount:
@@ -101,10 +101,16 @@ def _of_text(given: str, where: str) -> Amount:
         raise ValueError(f"{where} must be {_SPELLINGS}, got {given!r}")
     number, unit = float(found[1]), found[2].lower()
     if unit != "%":
-        return Amount(number * _UNITS[unit])
+        return _of_bytes(number * _UNITS[unit], given, where)
     if number > 100:
         raise ValueError(f"{where}: a share of memory is from 0% to 100%, got {given!r}")
     return Amount(number / 100, fraction=True)
+
+
+def _of_bytes(size: float, given: Any, where: str) -> Amount:
+    if size >= 2**63:
+        raise ValueError(f"{where} must be less than 2**63 bytes, got {given!r}")
+    return Amount(float(size))
 
 
 def shown(size: int) -> str:

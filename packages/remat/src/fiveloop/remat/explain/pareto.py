@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, rules, trace, transforms
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass
@@ -150,7 +152,7 @@ def pareto(
     missed: dict[str, int] = {}
     for given in budgets:
         params = _params(jaxpr, name, policies.undecided, amount(given, "pareto: a budget"))
-        way = f"budget={given!r}"
+        way = f"budget={given.item() if isinstance(given, np.generic) else given!r}"
         try:
             point = _point(way, params, names)
         except UnattainableError as error:
