@@ -92,14 +92,12 @@ class _Forwarding:
         ]
 
 
+@ir.once_per_jaxpr
 def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
-    def make() -> _Forwarding:
-        inputs = set(jaxpr.invars)
-        computed = [v for v in ir.vars_in_order(jaxpr.outvars) if v not in inputs]
-        same = len(computed) == len(jaxpr.outvars)
-        return _Forwarding(jaxpr, jaxpr if same else jaxpr.replace(outvars=computed))
-
-    return jaxpr.remember("forwarding", make)
+    inputs = set(jaxpr.invars)
+    computed = [v for v in ir.vars_in_order(jaxpr.outvars) if v not in inputs]
+    same = len(computed) == len(jaxpr.outvars)
+    return _Forwarding(jaxpr, jaxpr if same else jaxpr.replace(outvars=computed))
 
 
 def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Value]:

@@ -81,6 +81,11 @@ def select_by(mask: Sequence[bool], xs: Sequence[T]) -> list[T]:
     return [x for m, x in zip(mask, xs, strict=True) if m]
 
 
+def full(mask: bool | Sequence[bool], size: int) -> Mask:
+    """A mask of so many items, which one truth value may stand for."""
+    return (mask,) * size if isinstance(mask, bool) else tuple(mask)
+
+
 def fixpoint(
     step: Callable[[Mask], Sequence[bool]], mask: Iterable[bool], what: str = "loop"
 ) -> Mask:

@@ -65,7 +65,7 @@ class Derivative:
 
     def _lifted_parts(self) -> tuple[list[Any], _Form]:
         # What was computed on values is full of constants: these are kept, too.
-        jaxpr, consts = self._form.jaxpr.remember("lifted", lambda: _lifted(self._form.jaxpr))
+        jaxpr, consts = _lifted(self._form.jaxpr)
         form = replace(self._form, jaxpr=jaxpr) if consts else self._form
         return [*consts, *self._residuals], form
 
@@ -82,6 +82,7 @@ class Derivative:
         return transforms.Linear(self._form.jaxpr, residuals, self._form.out_nonzero)
 
 
+@ir.once_per_jaxpr
 def _lifted(jaxpr: ir.Jaxpr) -> tuple[ir.Jaxpr, list[Value]]:
     """A jaxpr that takes its constants, scalars aside, and these: [*consts, *ins] -> [*outs]."""
     found: dict[int, tuple[ir.Var, Value]] = {}

@@ -9,14 +9,11 @@ from fiveloop.core.custom_rule.primitive import custom_rule_p, primal_jaxpr
 holds_rules = ir.holding(custom_rule_p)
 
 
+@ir.once_per_jaxpr
 def erase_rules(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     """The jaxpr with a `closed_call` for each `custom_rule`, at any depth."""
     if not holds_rules(jaxpr):
         return jaxpr
-    return jaxpr.remember("rules erased", lambda: _erased(jaxpr))
-
-
-def _erased(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     with trace.keep_source() as set_source:
         eqns = []
         for eqn in jaxpr.eqns:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.errors import UnboundAxisError
-from fiveloop.core.ir.jaxpr import Effect, Effects, Eqn, Jaxpr, values_in, with_values
+from fiveloop.core.ir.jaxpr import Effect, Effects, Eqn, Jaxpr, once_per, values_in, with_values
 
 P = TypeVar("P")
 
@@ -126,6 +126,7 @@ def _renamed(axis: NamedAxis, renames: Mapping[Any, Hashable]) -> NamedAxis:
     return new if isinstance(new, NamedAxis) else replace(axis, name=new, level=0)
 
 
+@once_per(lambda jaxpr, mapping: (jaxpr, frozenset(mapping.items())))
 def with_axes(jaxpr: Jaxpr, mapping: Mapping[NamedAxis, NamedAxis]) -> Jaxpr:
     """The jaxpr with axes replaced by others, throughout; remembered on it."""
     present = {a: mapping[a] for a in axes_of(jaxpr.effects) if a in mapping}
@@ -140,8 +141,7 @@ def with_axes(jaxpr: Jaxpr, mapping: Mapping[NamedAxis, NamedAxis]) -> Jaxpr:
         params = params_with_axes(eqn.params, present)
         return eqn.replace(params=params, effects=eqn.effects - named | moved)
 
-    key = ("axes", frozenset(present.items()))
-    return jaxpr.remember(key, lambda: jaxpr.replace(eqns=list(map(renamed, jaxpr.eqns))))
+    return jaxpr.replace(eqns=list(map(renamed, jaxpr.eqns)))
 
 
 def params_with_axes(params: P, mapping: Mapping[NamedAxis, NamedAxis]) -> P:

@@ -15,12 +15,14 @@ from fiveloop.core.ir.jaxpr import (
     Var,
     jaxprs_in,
     mutated_positions,
+    once_per_jaxpr,
     used_vars,
     vars_in_order,
 )
 from fiveloop.core.ir.source import Source
 
 
+@once_per_jaxpr
 def makers(jaxpr: Jaxpr) -> Mapping[Var, Eqn]:
     """The equation that makes each variable; inputs have none. Remembered on the jaxpr.
 
@@ -28,21 +30,18 @@ def makers(jaxpr: Jaxpr) -> Mapping[Var, Eqn]:
     >>> makers(jaxpr)[jaxpr.outvars[0]].primitive
     add
     """
-    return jaxpr.remember("makers", lambda: {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars})
+    return {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
 
 
+@once_per_jaxpr
 def primitives_in(jaxpr: Jaxpr) -> frozenset[Primitive[Any]]:
     """The primitives of a jaxpr and of those nested in it; remembered on the jaxpr.
 
     >>> print(*sorted(p.name for p in primitives_in(make_jaxpr(jit(lambda x: x * 2.0))(1.0))))
     closed_call mul
     """
-
-    def found() -> frozenset[Primitive[Any]]:
-        inner = [primitives_in(j) for eqn in jaxpr.eqns for j in jaxprs_in(eqn.params)]
-        return frozenset(eqn.primitive for eqn in jaxpr.eqns).union(*inner)
-
-    return jaxpr.remember("primitives", found)
+    inner = [primitives_in(j) for eqn in jaxpr.eqns for j in jaxprs_in(eqn.params)]
+    return frozenset(eqn.primitive for eqn in jaxpr.eqns).union(*inner)
 
 
 def holding(*prims: Primitive[Any]) -> Callable[[Jaxpr], bool]:
@@ -50,6 +49,7 @@ def holding(*prims: Primitive[Any]) -> Callable[[Jaxpr], bool]:
     return lambda jaxpr: not primitives_in(jaxpr).isdisjoint(prims)
 
 
+@once_per_jaxpr
 def users(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
     """The equations that use each variable, each once, in order. Remembered on the jaxpr.
 
@@ -57,15 +57,11 @@ def users(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
     >>> users(jaxpr)[jaxpr.invars[0]]
     [b:f32*[] = mul a a]
     """
-
-    def found() -> dict[Var, list[Eqn]]:
-        uses: dict[Var, list[Eqn]] = {}
-        for eqn in jaxpr.eqns:
-            for v in vars_in_order(eqn.invars):
-                uses.setdefault(v, []).append(eqn)
-        return uses
-
-    return jaxpr.remember("users", found)
+    uses: dict[Var, list[Eqn]] = {}
+    for eqn in jaxpr.eqns:
+        for v in vars_in_order(eqn.invars):
+            uses.setdefault(v, []).append(eqn)
+    return uses
 
 
 def changed_refs(eqn: Eqn) -> set[Var]:
@@ -75,9 +71,10 @@ def changed_refs(eqn: Eqn) -> set[Var]:
     return used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
 
 
+@once_per_jaxpr
 def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
     """The Refs that some equation changes, those made inside included. Remembered on the jaxpr."""
-    return jaxpr.remember("mutated", lambda: frozenset().union(*map(changed_refs, jaxpr.eqns)))
+    return frozenset().union(*map(changed_refs, jaxpr.eqns))
 
 
 def touched_refs(eqn: Eqn) -> set[Var]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cache
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias, TypeVar
+from functools import cache, wraps
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -138,6 +138,7 @@ def returning(effects: Iterable[Effect]) -> list[type[Effect]]:
 
 P = TypeVar("P")
 R = TypeVar("R")
+Args = ParamSpec("Args")
 _MEMO_LIMIT = 64
 PRINTERS: dict[type, Callable[[Any], str]] = {}
 """How a jaxpr and an equation print, filled in by `pretty`, which stands above this file."""
@@ -318,6 +319,27 @@ class Jaxpr:
         """A copy with some fields changed; effects are found anew."""
         kept = {name: getattr(self, name) for name in ("invars", "eqns", "outvars", "name")}
         return Jaxpr(**{**kept, **changes})
+
+
+def once_per(
+    key: Callable[..., tuple[Any, ...]],
+) -> Callable[[Callable[Args, R]], Callable[Args, R]]:
+    """A function that runs once for each key of its arguments: a jaxpr, which remembers the results, and the rest."""
+
+    def decorate(fun: Callable[Args, R]) -> Callable[Args, R]:
+        @wraps(fun)
+        def once(*args: Args.args, **kwargs: Args.kwargs) -> R:
+            jaxpr, *rest = key(*args, **kwargs)
+            found: R = jaxpr.remember((fun, *rest), lambda: fun(*args, **kwargs))
+            return found
+
+        return once
+
+    return decorate
+
+
+once_per_jaxpr = once_per(lambda jaxpr, *args, **named: (jaxpr, *args, *named.items()))
+"""A function of a jaxpr, and of values to be compared, that runs once for each of them."""
 
 
 def has_effect(holder: Jaxpr | Eqn, kind: type[Effect]) -> bool:

@@ -230,16 +230,20 @@ class Prepared:
         )
 
 
-def prepared(jaxpr: ir.Jaxpr, build: Build | None = None) -> Prepared:
+_BUILD = Build()
+_once_per_build = ir.once_per(lambda jaxpr, build=_BUILD: (jaxpr, build))
+
+
+@_once_per_build
+def prepared(jaxpr: ir.Jaxpr, build: Build = _BUILD) -> Prepared:
     """The stages of a jaxpr, remembered on it."""
-    build = build or Build()
-    return jaxpr.remember(("prepared", build), lambda: Prepared(jaxpr, jaxpr.name or "main", build))
+    return Prepared(jaxpr, jaxpr.name or "main", build)
 
 
-def compiled(jaxpr: ir.Jaxpr, build: Build | None = None) -> Compiled:
+@_once_per_build
+def compiled(jaxpr: ir.Jaxpr, build: Build = _BUILD) -> Compiled:
     """The program of a jaxpr, remembered on it."""
-    build = build or Build()
-    return jaxpr.remember(("compiled", build), prepared(jaxpr, build).compile)
+    return prepared(jaxpr, build).compile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,17 +323,16 @@ def one_equation(prim: ir.Primitive[Any], avals: tuple[ir.Aval, ...], params: An
     return _one_equation(prim, avals, params)
 
 
+# What a body needs is remembered on it, and dies with it.
+@ir.once_per(lambda prim, avals, params: (ir.jaxprs_in(params)[0], prim, avals, params))
+def _program_of_bodies(prim: ir.Primitive[Any], avals: ir.Avals, params: Any) -> Compiled:
+    return shared_program(_one_equation(prim, avals, params), opens=True)
+
+
 def run_eagerly(prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
     """The default impl: compile and run the one-equation jaxpr."""
-    inner = ir.jaxprs_in(params)
-    if inner:
-        # What a body needs is remembered on it, and dies with it.
-        avals = tuple([a.aval for a in args])
-        program = inner[0].remember(
-            ("eager", prim, avals, params),
-            lambda: shared_program(_one_equation(prim, avals, params), opens=True),
-        )
-        return program.run(args)
+    if ir.jaxprs_in(params):
+        return _program_of_bodies(prim, tuple([a.aval for a in args]), params).run(args)
     types: list[ir.Aval] = []
     buffers: list[client.Buffer] = []
     for a in args:

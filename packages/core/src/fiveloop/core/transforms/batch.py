@@ -291,7 +291,7 @@ def batch_jaxpr(
     """
     places = tuple(axes) if axes else (0,) * len(batched)
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
-    wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
+    wanted = util.full(inst, len(jaxpr.outvars))
     out_batched: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
@@ -326,14 +326,13 @@ def batched_vars(
     return ir.reachable(jaxpr, {*batched, *differ}, fixed=fixed, created=True, results=results)
 
 
+@ir.once_per(lambda jaxpr, size, seeds: (jaxpr, size, tuple(v in seeds for v in jaxpr.invars)))
 def differing_vars(jaxpr: ir.Jaxpr, size: int, seeds: Collection[ir.Var]) -> Collection[ir.Var]:
     """The variables of a jaxpr over a batch that may hold different things in different lanes, if these inputs do.
 
     Not all that have a batch axis do: a custom rule has one for its cotangents, a Ref for what comes later.
     """
-    key = ("differing", size, tuple(v in seeds for v in jaxpr.invars))
-    results = partial(_differing, size)
-    return jaxpr.remember(key, lambda: ir.reachable(jaxpr, seeds, results=results))
+    return ir.reachable(jaxpr, seeds, results=partial(_differing, size))
 
 
 def _differing(size: int, eqn: ir.Eqn, found: set[ir.Var]) -> Collection[ir.Var] | None:

@@ -45,6 +45,7 @@ def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     return rules.Cost(max(_elements(given), _elements(made)), prims.bytes_of([*given, *made]))
 
 
+@ir.once_per_jaxpr
 def jaxpr_cost(jaxpr: ir.Jaxpr) -> rules.Cost:
     """The cost of a jaxpr that runs once; remembered on it.
 
@@ -52,7 +53,7 @@ def jaxpr_cost(jaxpr: ir.Jaxpr) -> rules.Cost:
     >>> jaxpr_cost(make_jaxpr(lambda x, y: x * y + y)(1.0, 2.0))
     Cost(flops=2, bytes=24, again=True)
     """
-    return jaxpr.remember("cost", lambda: _sum([equation_cost(e) for e in jaxpr.eqns], jaxpr))
+    return _sum([equation_cost(e) for e in jaxpr.eqns], jaxpr)
 
 
 def equation_time(eqn: ir.Eqn) -> float:
@@ -71,11 +72,13 @@ def equation_time(eqn: ir.Eqn) -> float:
     return _of_bodies(bodies(eqn.params), jaxpr_time)
 
 
+@ir.once_per_jaxpr
 def jaxpr_time(jaxpr: ir.Jaxpr) -> float:
     """The estimated time of a jaxpr that runs once, in nanoseconds; remembered on it."""
-    return jaxpr.remember("time", lambda: sum(map(equation_time, jaxpr.eqns)))
+    return sum(map(equation_time, jaxpr.eqns))
 
 
+@ir.once_per_jaxpr
 def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
     """The operations of a jaxpr, without those that only move elements to and from Refs; remembered on it.
 
@@ -92,7 +95,7 @@ def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
             return int(cost.flops * light) if light < 1 and cost.again else cost.flops
         return _of_bodies(found, lambda body: operations_of(body, light))
 
-    return jaxpr.remember(("operations", light), lambda: sum(map(each, jaxpr.eqns)))
+    return sum(map(each, jaxpr.eqns))
 
 
 def gradient_time(tangents: ir.Jaxpr, again: int, kept: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fiveloop.core import ir, passes, rules, util
 
 
+@ir.once_per(lambda j, used, keep_ins=True: (j, tuple(used), util.full(keep_ins, len(j.invars))))
 def dce(
     jaxpr: ir.Jaxpr, used_outs: Sequence[bool], keep_ins: bool | Sequence[bool] = True
 ) -> tuple[ir.Jaxpr, util.Mask]:
@@ -22,15 +23,11 @@ def dce(
         b:f32*[] = mul a 3.0*
       in (b,) } (False, True)
     """
-    kept = (keep_ins,) * len(jaxpr.invars) if isinstance(keep_ins, bool) else tuple(keep_ins)
-
-    def without_unused() -> tuple[ir.Jaxpr, util.Mask]:
-        outs = util.select_by(used_outs, jaxpr.outvars)
-        eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
-        mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, kept, strict=True))
-        return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
-
-    return jaxpr.remember(("dce", tuple(used_outs), kept), without_unused)
+    outs = util.select_by(used_outs, jaxpr.outvars)
+    eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
+    kept = util.full(keep_ins, len(jaxpr.invars))
+    mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, kept, strict=True))
+    return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
 
 
 passes.register_pass(

@@ -73,19 +73,17 @@ def replayed(eqn: ir.Eqn) -> list[ir.Eqn] | None:
     return None if happens_once(made) else [made]
 
 
+@ir.once_per_jaxpr
 def _replayed_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr | None:
-    def made() -> ir.Jaxpr | None:
-        used = ir.used_vars(jaxpr.outvars)
-        eqns: list[ir.Eqn] = []
-        for eqn in reversed(jaxpr.eqns):
-            found = replayed(eqn)
-            if found is None and (_changes_refs(eqn) or not used.isdisjoint(eqn.outvars)):
-                return None
-            eqns += found or []
-            used |= ir.used_vars([a for again in found or [] for a in again.invars])
-        return jaxpr.replace(eqns=eqns[::-1])
-
-    return jaxpr.remember("replayed", made)
+    used = ir.used_vars(jaxpr.outvars)
+    eqns: list[ir.Eqn] = []
+    for eqn in reversed(jaxpr.eqns):
+        found = replayed(eqn)
+        if found is None and (_changes_refs(eqn) or not used.isdisjoint(eqn.outvars)):
+            return None
+        eqns += found or []
+        used |= ir.used_vars([a for again in found or [] for a in again.invars])
+    return jaxpr.replace(eqns=eqns[::-1])
 
 
 def _changes_refs(eqn: ir.Eqn) -> bool:

@@ -183,6 +183,7 @@ def jvp_flat(
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 
+@ir.once_per(lambda j, nonzero, inst=False: (j, nonzero, util.full(inst, len(j.outvars))))
 def jvp_jaxpr(
     jaxpr: ir.Jaxpr, nonzero: util.Mask, inst: bool | Sequence[bool] = False
 ) -> tuple[ir.Jaxpr, util.Mask]:
@@ -200,7 +201,7 @@ def jvp_jaxpr(
         e:f32[] = mul c b
       in (d, b, e) } (True, False)
     """
-    wanted = (inst,) * len(jaxpr.outvars) if isinstance(inst, bool) else tuple(inst)
+    wanted = util.full(inst, len(jaxpr.outvars))
     out_nonzero: list[bool] = []
 
     def run(*args: Value) -> list[Value]:
@@ -213,10 +214,7 @@ def jvp_jaxpr(
         ]
         return [*outs, *map(instantiate, util.select_by(out_nonzero, outs_dot))]
 
-    def made() -> tuple[ir.Jaxpr, util.Mask]:
-        dot_avals = [a.tangent() for a in util.select_by(nonzero, jaxpr.in_avals)]
-        dot_hints = [hint and f"tangent of {hint}" for hint in util.select_by(nonzero, jaxpr.hints)]
-        avals, hints = [*jaxpr.in_avals, *dot_avals], [*jaxpr.hints, *dot_hints]
-        return stage_closed(run, avals, jaxpr.name, hints), tuple(out_nonzero)
-
-    return jaxpr.remember(("jvp", nonzero, wanted), made)
+    dot_avals = [a.tangent() for a in util.select_by(nonzero, jaxpr.in_avals)]
+    dot_hints = [hint and f"tangent of {hint}" for hint in util.select_by(nonzero, jaxpr.hints)]
+    avals, hints = [*jaxpr.in_avals, *dot_avals], [*jaxpr.hints, *dot_hints]
+    return stage_closed(run, avals, jaxpr.name, hints), tuple(out_nonzero)

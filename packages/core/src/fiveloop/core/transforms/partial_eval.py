@@ -78,17 +78,13 @@ def split(
     masks = (
         tuple(unknown_in),
         tuple(inst_in),
-        _full(ensure_out_unknown, num_outs),
-        _full(ensure_out_inst, num_outs),
-        _full(fixed_in, len(jaxpr.invars)),
-        _full(kept_out, num_outs),
+        util.full(ensure_out_unknown, num_outs),
+        util.full(ensure_out_inst, num_outs),
+        util.full(fixed_in, len(jaxpr.invars)),
+        util.full(kept_out, num_outs),
     )
     plan = replace(plan, kept_out=()) if plan.kept_out else plan
     return jaxpr.remember(("split", *masks, plan), lambda: _Splitter(jaxpr, plan, *masks).run())
-
-
-def _full(mask: Sequence[bool] | bool, size: int) -> util.Mask:
-    return (mask,) * size if isinstance(mask, bool) else tuple(mask)
 
 
 @dataclass(slots=True)

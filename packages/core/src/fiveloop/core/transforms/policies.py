@@ -327,20 +327,17 @@ Labels: TypeAlias = Mapping[ir.Atom, tuple[str, ...]]
 NO_LABELS: Labels = MappingProxyType({})
 
 
+@ir.once_per_jaxpr
 def labels_of(jaxpr: ir.Jaxpr) -> Labels:
     """The labels that a jaxpr gives to its values, directly or through other labels."""
-
-    def found() -> Labels:
-        labels: dict[ir.Atom, tuple[str, ...]] = {}
-        for eqn in reversed(jaxpr.eqns):
-            label = rules.label_rules.find(eqn.primitive)
-            if label is not None:
-                (v,), (x,) = eqn.outvars, eqn.invars
-                labels[v] = (label(eqn.params), *labels.get(v, ()))
-                labels[x] = (*labels[v], *labels.get(x, ()))
-        return labels or NO_LABELS
-
-    return jaxpr.remember("labels of values", found)
+    labels: dict[ir.Atom, tuple[str, ...]] = {}
+    for eqn in reversed(jaxpr.eqns):
+        label = rules.label_rules.find(eqn.primitive)
+        if label is not None:
+            (v,), (x,) = eqn.outvars, eqn.invars
+            labels[v] = (label(eqn.params), *labels.get(v, ()))
+            labels[x] = (*labels[v], *labels.get(x, ()))
+    return labels or NO_LABELS
 
 
 @dataclass(frozen=True)
@@ -379,14 +376,12 @@ class SavingPlan:
         if self.verdict(eqn, labels).saves:
             return True
         bodies = ir.jaxprs_in(eqn.params)
-        inner = self.within(eqn) if bodies else self
+        return bool(bodies) and any(map(self.within(eqn)._saves_in, bodies))
 
-        def saves(jaxpr: ir.Jaxpr) -> bool:
-            key = ("saves", inner.policy, inner.path)
-            own = labels_of(jaxpr)
-            return jaxpr.remember(key, lambda: any(inner.saves_within(e, own) for e in jaxpr.eqns))
-
-        return any(map(saves, bodies))
+    @ir.once_per(lambda self, jaxpr: (jaxpr, self.policy, self.path))
+    def _saves_in(self, jaxpr: ir.Jaxpr) -> bool:
+        own = labels_of(jaxpr)
+        return any(self.saves_within(e, own) for e in jaxpr.eqns)
 
     def within(self, eqn: ir.Eqn) -> SavingPlan:
         """The plan for what an equation holds."""

@@ -242,16 +242,13 @@ def is_light_chain(chain: Sequence[Known], kept: ir.Dim, work: int) -> bool:
     return not _over(nodes, {n.eqn for n in nodes}, min(w.share for w in weighs) * work)
 
 
+@ir.once_per_jaxpr
 def body_work(jaxpr: ir.Jaxpr) -> int:
     """The operations of a jaxpr; 0 where a size is no number, so that there is nothing to compare."""
-
-    def total() -> int:
-        atoms = [a for e in jaxpr.eqns for a in (*e.invars, *e.outvars)]
-        if not all(ir.is_constant(d) for a in atoms for d in a.aval.shape):
-            return 0
-        return sum(map(work_of, jaxpr.eqns))
-
-    return jaxpr.remember("work", total)
+    atoms = [a for e in jaxpr.eqns for a in (*e.invars, *e.outvars)]
+    if not all(ir.is_constant(d) for a in atoms for d in a.aval.shape):
+        return 0
+    return sum(map(work_of, jaxpr.eqns))
 
 
 def work_of(eqn: ir.Eqn) -> int:

@@ -142,33 +142,29 @@ def transpose_jaxpr(
     """
     targets = [getattr(x, "into", None) for x in operands or linear]
     into = tuple([None if x is None else x.aval for x in targets])
-    key = ("transpose", linear, cts_nonzero, into)
-    return jaxpr.remember(key, lambda: _transpose_jaxpr(jaxpr, linear, cts_nonzero, into))
+    return _transpose_jaxpr(jaxpr, linear, cts_nonzero, into)
 
 
 PARTS = replace(policies.SAVE_EVERYTHING, parts=True)
 
 
+@ir.once_per_jaxpr
 def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
     """The same jaxpr, fit to be transposed: what does not depend on the linear inputs is computed before the rest.
 
     A loop may compute both, and becomes two: only the linear one has a transpose.
     """
+    inst = (False,) * len(linear)
+    cut = partial_eval.split(jaxpr, linear, inst, PARTS, ensure_out_unknown=True)
 
-    def part() -> ir.Jaxpr:
-        cut = partial_eval.split(
-            jaxpr, linear, (False,) * len(linear), PARTS, ensure_out_unknown=True
-        )
+    def run(*args: Value) -> list[Value]:
+        residuals = eval.eval_jaxpr(cut.known, util.partition(linear, args)[0])
+        return eval.eval_jaxpr(cut.staged, [*residuals, *util.select_by(cut.staged_in, args)])
 
-        def run(*args: Value) -> list[Value]:
-            residuals = eval.eval_jaxpr(cut.known, util.partition(linear, args)[0])
-            return eval.eval_jaxpr(cut.staged, [*residuals, *util.select_by(cut.staged_in, args)])
-
-        return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
-
-    return jaxpr.remember(("parted", linear), part)
+    return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
 
 
+@ir.once_per_jaxpr
 def _transpose_jaxpr(
     jaxpr: ir.Jaxpr, linear: util.Mask, cts_nonzero: util.Mask, into: Sequence[ir.Aval | None]
 ) -> tuple[ir.Jaxpr, util.Mask]:
