@@ -30,21 +30,19 @@ class After:
     places: tuple[int, ...]
 
 
+@ir.once_per(lambda p: (p.backward, len(p.forward.invars)))
 def back_alone(p: ReplayParams) -> Jaxpr:
     """The way back of a step, from the states before it; what it writes to these is of no use."""
     ends = p.backward.invars[len(p.forward.invars) :]
-    return p.backward.remember("back alone", lambda: needed_body(p.backward, ends))
+    return needed_body(p.backward, ends)
 
 
+@ir.once_per(lambda p: (p.backward, p.forward, p.num_consts, p.lane_counts, p.slots))
 def after_of(p: ReplayParams) -> After | None:
     """The way back of a step with the states after it; None if that saves no work, or if steps are taped."""
     if leaf_of(p) is not None:
         return None
-    key = ("after", p.forward, p.num_consts, p.lane_counts)
-    return p.backward.remember(key, lambda: _after(p, back_alone(p)))
-
-
-def _after(p: ReplayParams, back: Jaxpr) -> After | None:
+    back = back_alone(p)
     if any(not isinstance(e, ir.PositionalEffect) for e in (*p.forward.effects, *back.effects)):
         # Each step is announced to be made once more for its way back: one may see it.
         return None

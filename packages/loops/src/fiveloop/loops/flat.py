@@ -415,7 +415,7 @@ class _Flow:
         p = stateful(p)
         consts, states = util.split_list(operands, [p.num_consts])
         refs = [x if isinstance(x.aval, AbstractRef) else self._new_ref(x) for x in states]
-        loop = p.body.remember(("as while", replace(p, body=NO_BODY)), lambda: _as_while(p))
+        loop = _as_while(p)
         changed = ir.mutated_positions(p.body.effects)
         self.changed |= ir.used_vars(refs[k - 1 - p.num_consts] for k in changed)
         self._while(loop, [*consts, _ZERO, *refs])
@@ -454,6 +454,7 @@ def _on_shared(eqn: ir.Eqn, shared: set[ir.Var]) -> ir.Eqn:
     return eqn
 
 
+@ir.once_per(lambda p: (p.body, replace(p, body=NO_BODY)))
 def _as_while(p: ForParams) -> WhileParams:
     """A `for` over Refs as a `while` with a counter.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import Value, errors, prims, transforms, util
+from fiveloop.core import Value, errors, ir, prims, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops import store
 from fiveloop.loops.primitives import slots
@@ -61,13 +61,9 @@ _NO_TAPE = (
 )
 
 
+@ir.once_per(lambda p: (p.backward, p.forward, p.num_consts, p.slots))
 def leaf_of(p: ReplayParams) -> Leaf | None:
     """How steps of a replay are taped together; None if they are not."""
-    key = ("leaf", p.forward, p.num_consts, p.slots)
-    return p.backward.remember(key, lambda: _leaf(p))
-
-
-def _leaf(p: ReplayParams) -> Leaf | None:
     plan = transforms.DEFAULT_PLAN.at_boundary(transforms.body_work(p.backward))
     num, back = len(p.forward.invars), p.num_backward
     unknown = (*[False] * num, *[True] * back)

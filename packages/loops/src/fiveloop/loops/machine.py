@@ -215,12 +215,9 @@ class _WayBack:
         transforms.eval_jaxpr(self.after.body, [left - 1, *operands])
 
 
+@ir.once_per_jaxpr
 def without_replays(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with loops in the place of its replays, in nested jaxprs too; itself if there are none."""
-    return jaxpr.remember("without replays", lambda: _expanded(jaxpr))
-
-
-def _expanded(jaxpr: Jaxpr) -> Jaxpr:
     used = ir.used_vars([*jaxpr.outvars, *[a for eqn in jaxpr.eqns for a in eqn.invars]])
 
     def change(eqn: ir.Eqn) -> tuple[Sequence[ir.Eqn], Sequence[ir.Atom]] | None:
@@ -360,14 +357,11 @@ def _saves(eqn: ir.Eqn) -> bool:
     return eqn.primitive is while_p and any(eqn.params.kept)
 
 
+@ir.once_per_jaxpr
 def has_replays(jaxpr: Jaxpr) -> bool:
     """Whether there is a replay at any depth."""
-
-    def found() -> bool:
-        inner = any(has_replays(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
-        return inner or any(eqn.primitive is replay_p or _saves(eqn) for eqn in jaxpr.eqns)
-
-    return jaxpr.remember("has replays", found)
+    inner = any(has_replays(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
+    return inner or any(eqn.primitive is replay_p or _saves(eqn) for eqn in jaxpr.eqns)
 
 
 def _all_loops(p: ReplayParams) -> Jaxpr:

@@ -79,26 +79,43 @@ rules.define(
 )
 
 
+@ir.once_per_jaxpr
 def labels_first(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr in which a label stands right after what makes its value, and all else uses the labelled value.
 
     The derivative of `y = exp(x)` uses `y` as it was made. If the program only labels it, as `z`, and `z` is saved,
     `y` would be computed again although it is `z`.
     """
-    return (
-        jaxpr.remember("labels first", lambda: _labels_first(jaxpr)) if labels_in(jaxpr) else jaxpr
-    )
+    if not labels_in(jaxpr):
+        return jaxpr
+    inputs = set(jaxpr.invars)
+    labels: dict[ir.Atom, ir.Eqn] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is name_p and eqn.invars[0] not in inputs:
+            labels.setdefault(eqn.invars[0], eqn)
+    moved = set(labels.values())
+    labelled: dict[ir.Atom, ir.Atom] = {}
+    eqns: list[ir.Eqn] = []
+    for eqn in jaxpr.eqns:
+        if eqn in moved:
+            continue
+        operands = [labelled.get(a, a) for a in eqn.invars]
+        eqns.append(eqn.replace(invars=operands, params=ir.with_jaxprs(eqn.params, labels_first)))
+        for v in eqn.outvars:
+            made = _chain(v, labels)
+            eqns += made
+            if made:
+                labelled |= dict.fromkeys([v, *[e.outvars[0] for e in made]], made[-1].outvars[0])
+    outs = [labelled.get(a, a) for a in jaxpr.outvars]
+    return jaxpr.replace(eqns=eqns, outvars=outs)
 
 
+@ir.once_per_jaxpr
 def labels_in(jaxpr: Jaxpr) -> frozenset[str]:
     """The labels in a jaxpr, at any depth."""
-
-    def found() -> frozenset[str]:
-        inner = (labels_in(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
-        own = [eqn.params.name for eqn in jaxpr.eqns if eqn.primitive is name_p]
-        return frozenset(own).union(*inner)
-
-    return jaxpr.remember("labels", found)
+    inner = (labels_in(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
+    own = [eqn.params.name for eqn in jaxpr.eqns if eqn.primitive is name_p]
+    return frozenset(own).union(*inner)
 
 
 def may_get_labels(jaxpr: Jaxpr) -> bool:
@@ -128,29 +145,6 @@ def tell_of_unknown(
 @lru_cache(maxsize=4096)
 def _warn_once(message: str) -> None:
     lazy.logging().getLogger("fiveloop.remat").warning(message)
-
-
-def _labels_first(jaxpr: Jaxpr) -> Jaxpr:
-    inputs = set(jaxpr.invars)
-    labels: dict[ir.Atom, ir.Eqn] = {}
-    for eqn in jaxpr.eqns:
-        if eqn.primitive is name_p and eqn.invars[0] not in inputs:
-            labels.setdefault(eqn.invars[0], eqn)
-    moved = set(labels.values())
-    labelled: dict[ir.Atom, ir.Atom] = {}
-    eqns: list[ir.Eqn] = []
-    for eqn in jaxpr.eqns:
-        if eqn in moved:
-            continue
-        operands = [labelled.get(a, a) for a in eqn.invars]
-        eqns.append(eqn.replace(invars=operands, params=ir.with_jaxprs(eqn.params, labels_first)))
-        for v in eqn.outvars:
-            made = _chain(v, labels)
-            eqns += made
-            if made:
-                labelled |= dict.fromkeys([v, *[e.outvars[0] for e in made]], made[-1].outvars[0])
-    outs = [labelled.get(a, a) for a in jaxpr.outvars]
-    return jaxpr.replace(eqns=eqns, outvars=outs)
 
 
 def _chain(v: ir.Var, labels: dict[ir.Atom, ir.Eqn]) -> list[ir.Eqn]:

@@ -33,6 +33,7 @@ LINE, POINTER, COPIED = 64, 8, 5
 by numbers that are copied from one equation with bodies to the next."""
 
 
+@ir.once_per(lambda jaxpr, part=False, late=0: (jaxpr, part, late))
 def timeline(jaxpr: Jaxpr, part: bool = False, late: int = 0) -> Timeline:
     """The memory of a jaxpr over time, as it is lowered; remembered on it.
 
@@ -46,10 +47,7 @@ def timeline(jaxpr: Jaxpr, part: bool = False, late: int = 0) -> Timeline:
     (256, 512, 512)
     """
     role = "branch" if part else ""
-    return jaxpr.remember(
-        ("timeline", role, late),
-        lambda: _Layout((), ready_jaxpr(jaxpr), role=role, late=late).timeline(),
-    )
+    return _Layout((), ready_jaxpr(jaxpr), role=role, late=late).timeline()
 
 
 def peak(jaxpr: Jaxpr, part: bool = False) -> int:
@@ -57,12 +55,13 @@ def peak(jaxpr: Jaxpr, part: bool = False) -> int:
     return timeline(jaxpr, part).peak
 
 
+@ir.once_per_jaxpr
 def upper(jaxpr: Jaxpr) -> Timeline:
     """The memory of a jaxpr over time with all that the compiler may add to it.
 
     Buffers take whole lines, loops and branches have tables of their operands, and what is joined is there.
     """
-    return jaxpr.remember("upper", lambda: _Layout((), ready_jaxpr(jaxpr), wide=True).timeline())
+    return _Layout((), ready_jaxpr(jaxpr), wide=True).timeline()
 
 
 def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
@@ -500,13 +499,11 @@ def _in_lines(size: int) -> int:
     return -(-size // LINE) * LINE
 
 
+@ir.once_per(lambda body, *how: (body.jaxpr, body.role == "loop" and body.carry, body.role, *how))
 def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timeline:
     """The memory of one run of a body."""
     carry = body.carry if body.role == "loop" else None
-    key = ("timeline", path, carry, body.role, wide)
-    return body.jaxpr.remember(
-        key, lambda: _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
-    )
+    return _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
 
 
 _HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p, prims.to_memory_p}

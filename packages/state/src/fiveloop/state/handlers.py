@@ -115,10 +115,10 @@ def thread_effect(jaxpr: Jaxpr, effect: type[HandledEffect], aval: ir.Aval) -> J
     >>> threaded.in_avals[0] is AbstractRef(record.aval), mutated_positions(threaded.effects)
     (True, frozenset({0}))
     """
-    handling = Handling(effect, aval)
-    return jaxpr.remember(("threaded", handling), lambda: _thread(jaxpr, handling))
+    return _thread(jaxpr, Handling(effect, aval))
 
 
+@ir.once_per_jaxpr
 def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
     def run(ref: Value, *args: Value) -> list[Value]:
         def step(eqn: ir.Eqn, operands: ad.Values) -> ad.Values:

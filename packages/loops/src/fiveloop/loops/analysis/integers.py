@@ -82,18 +82,14 @@ def counter(nsteps: int) -> Integer:
     return Integer(0, max(nsteps - 1, 0), Affine(1, 0))
 
 
-def integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> Integers:
-    """What is known of the integers of a jaxpr, of the first of whose inputs some are `known`; remembered on it."""
-    given = tuple(known)
-    return jaxpr.remember(("integers", given), lambda: _integers(jaxpr, given))
-
-
 def integers_of_step(body: Jaxpr, nsteps: int) -> Integers:
     """What is known of the integers of a loop's body from its counter alone."""
     return integers(body, [counter(nsteps)])
 
 
-def _integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> dict[ir.Var, Integer]:
+@ir.once_per(lambda jaxpr, known: (jaxpr, *known))
+def integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> Integers:
+    """What is known of the integers of a jaxpr, of the first of whose inputs some are `known`; remembered on it."""
     found = {v: x for v, x in zip(jaxpr.invars, known, strict=False) if x is not None}
     for eqn in jaxpr.eqns:
         number = _made_by(eqn, found)

@@ -150,12 +150,9 @@ class Part:
         return prims.static_slice(whole, first, last)
 
 
+@ir.once_per_jaxpr
 def parts_of_wholes(body: Jaxpr) -> dict[ir.Var, list[Part]]:
     """Of what each value of a body is a part; remembered on the body."""
-    return body.remember("parts", lambda: _parts(body))
-
-
-def _parts(body: Jaxpr) -> dict[ir.Var, list[Part]]:
     found: dict[ir.Var, list[Part]] = {}
     for eqn in body.eqns:
         if eqn.primitive is prims.concatenate_p:
@@ -228,10 +225,10 @@ class Found:
     carried: dict[ir.Var, Carried]
 
 
+@ir.once_per(lambda p: (p.body, p.nsteps, p.reverse, p.num_consts))
 def find_held(p: ForParams) -> Found:
     """The values of a loop's body that its states hold; remembered on the body."""
-    key = ("held", p.nsteps, p.reverse, p.num_consts)
-    return p.body.remember(key, lambda: Finder(p).run())
+    return Finder(p).run()
 
 
 class Finder:

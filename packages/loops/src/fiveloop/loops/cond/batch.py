@@ -29,12 +29,11 @@ def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams
             run = lanes.in_groups if p.vmap == "group" else lanes.in_series
             outs = run(size, operands, dims, p)
             return outs, [0] * len(outs)
-    batched = tuple(d is not None for d in dims[1:])
-    key = ("all branches", p, batched)
-    jaxpr = p.branches[0].remember(key, lambda: _all_branches(p, batched))
+    jaxpr = _all_branches(p, tuple(d is not None for d in dims[1:]))
     return transforms.batch_flat(lambda *xs: transforms.eval_jaxpr(jaxpr, xs), size, operands, dims)
 
 
+@ir.once_per(lambda p, batched: (p.branches[0], p, batched))
 def _all_branches(p: CondParams, batched: util.Mask) -> Jaxpr:
     """All branches for one lane, one after the other, of which the one at the index counts.
 

@@ -118,13 +118,9 @@ class Inputs:
     extra: tuple[ir.Aval, ...] = ()
 
 
+@ir.once_per(lambda p, inputs: (p.branches[0], p, inputs))
 def share_writes(p: CondParams, inputs: Inputs) -> SharedWrites:
     """The branches over contents."""
-    key = ("shared writes", p, inputs)
-    return p.branches[0].remember(key, lambda: _share_writes(p, inputs))
-
-
-def _share_writes(p: CondParams, inputs: Inputs) -> SharedWrites:
     whole: list[int] = []
     while True:
         found = [_trace(branch, inputs, whole) for branch in p.branches]

@@ -52,11 +52,11 @@ def _as_many_as_most(
     body : [i, most, count, *consts, *refs] -> []
     """
     most = prims.reduce_max(operands[0]) if operands[0].size else transforms.zeros_of(INDEX)
-    body = p.body.remember(("own count", p.counted, p.nsteps), lambda: _of_own_count(p))
-    p = replace(p, body=body, num_consts=p.num_consts + 1)
+    p = replace(p, body=_of_own_count(p), num_consts=p.num_consts + 1)
     return p, [most, *operands], [None, *dims]
 
 
+@ir.once_per(lambda p: (p.body, p.counted, p.nsteps))
 def _of_own_count(p: ForParams) -> Jaxpr:
     """The step as a branch that is taken if it is one of a lane's own."""
     skip = trace.stage_closed(lambda *args: [], p.body.in_avals, "ended")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Jaxpr, Value, ad, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, step_number
 from fiveloop.state import lead
 from fiveloop.state.handlers import Handling
@@ -10,11 +10,10 @@ from fiveloop.state.handlers import Handling
 
 def for_handler(handling: Handling, ref: Value, operands: ad.Values, p: ForParams) -> list[Value]:
     """Loop with the Ref in front of the others."""
-    key = ("handled", handling, p.first_ref, p.reverse, p.nsteps, p.counted, p.lanes)
-    handled = lambda body: body.remember(key, lambda: _handled(handling, p))
-    return lead.bind_led(for_p, ref, operands, p, handled)
+    return lead.bind_led(for_p, ref, operands, p, lambda body: _handled(handling, p))
 
 
+@ir.once_per(lambda h, p: (p.body, h, p.first_ref, p.reverse, p.nsteps, p.counted, p.lanes))
 def _handled(handling: Handling, p: ForParams) -> Jaxpr:
     """The body with the Ref, to which the effect may do something of its own in each step.
 

@@ -128,20 +128,17 @@ def _as_while(p: ForParams, states: Sequence[bool]) -> WhileParams:
     return WhileParams(cond, body, len(consts), slots=p.slots, counted=True, record=record)
 
 
-def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
-    """The steps of a loop as those of a replay."""
-
-    def made() -> ReplayParams:
-        forward = numbered_body(p, changed)
-        num_consts = p.num_consts + len(changed) - sum(changed)
-        record = p.record.moved(LINEAR)
-        return ReplayParams(forward, forward, num_consts, p.slots, steps=p.nsteps, record=record)
-
-    return p.body.remember(("replayed", replace(p, body=NO_BODY), changed), made)
-
-
 NO_BODY = Jaxpr((), (), ())
 """A body for params that are looked for beside the jaxpr that they belong to."""
+
+
+@ir.once_per(lambda p, changed: (p.body, replace(p, body=NO_BODY), changed))
+def _steps(p: ForParams, changed: util.Mask) -> ReplayParams:
+    """The steps of a loop as those of a replay."""
+    forward = numbered_body(p, changed)
+    num_consts = p.num_consts + len(changed) - sum(changed)
+    record = p.record.moved(LINEAR)
+    return ReplayParams(forward, forward, num_consts, p.slots, steps=p.nsteps, record=record)
 
 
 def numbered_body(p: ForParams, changed: util.Mask) -> Jaxpr:

@@ -33,9 +33,7 @@ def for_transpose(cts: ad.Tangents, operands: ad.Operands, p: ForParams) -> ad.C
     linear = reached(
         p.body, given, states, lambda body, *to: ir.reachable(body, to[0], fixed=to[1])
     )
-    body_t, num_consts = p.body.remember(
-        ("transposed for", linear, p.num_consts), lambda: _transposed_body(p, linear)
-    )
+    body_t, num_consts = _transposed_body(p, linear)
     body_t = sums_as_writes(body_t, p.nsteps, _starting_from_zero(body_t, linear, operands, ct_of))
     known = [x for x, lin in zip(operands, linear, strict=True) if not lin and isinstance(x, Value)]
     gathered = [_initial(x, ct) for x, ct, lin in zip(operands, ct_of, linear, strict=True) if lin]
@@ -82,6 +80,7 @@ def _collected(x: ad.Operand, ct: ad.Tangent | None, written: bool) -> ad.Operan
     return ad.Accumulator(into) if into is not None and ends and not written else x
 
 
+@ir.once_per(lambda p, linear: (p.body, p.num_consts, linear))
 def _transposed_body(p: ForParams, linear: Sequence[bool]) -> tuple[Jaxpr, int]:
     """The transposed body, and how many constants it has.
 

@@ -115,17 +115,14 @@ _STEPS: tuple[tuple[str, Callable[[ir.Eqn, Around], Planned]], ...] = (
 """The steps by name, in order."""
 
 
-def plan(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with its loops planned, in nested jaxprs too; itself if there is nothing to do."""
-    return jaxpr.remember("planned", lambda: _plan(jaxpr))
-
-
 def is_changed(jaxpr: Jaxpr) -> bool:
     """Whether there is something to plan."""
     return plan(jaxpr) is not jaxpr
 
 
-def _plan(jaxpr: Jaxpr) -> Jaxpr:
+@ir.once_per_jaxpr
+def plan(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with its loops planned, in nested jaxprs too; itself if there is nothing to do."""
     where = around(jaxpr)
     eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn, where)]
     planned = jaxpr

@@ -21,11 +21,8 @@ def drop_resolving(jaxpr: Jaxpr) -> Jaxpr:
     return _simplified(jaxpr, ())
 
 
+@ir.once_per_jaxpr
 def _simplified(jaxpr: Jaxpr, given: tuple[integers.Integer | None, ...]) -> Jaxpr:
-    return jaxpr.remember(("in range", given), lambda: _simplify(jaxpr, given))
-
-
-def _simplify(jaxpr: Jaxpr, given: Sequence[integers.Integer | None]) -> Jaxpr:
     known = integers.integers(jaxpr, given)
     same: dict[ir.Var, ir.Atom] = {}
     eqns: list[ir.Eqn] = []

@@ -148,11 +148,10 @@ def stateful(p: ForParams) -> ForParams:
     p.body : [i, *consts, *carry, *refs]      -> [*carry]
     body   : [i, *consts, *carry_refs, *refs] -> []
     """
-    if not p.num_carry:
-        return p
-    return replace(p, body=p.body.remember("stateful", lambda: _stateful_body(p)), end=None)
+    return replace(p, body=_stateful_body(p), end=None) if p.num_carry else p
 
 
+@ir.once_per(lambda p: (p.body, p.num_consts, p.first_ref))
 def _stateful_body(p: ForParams) -> Jaxpr:
     start, stop = 1 + p.num_consts, 1 + p.first_ref
 
@@ -213,15 +212,12 @@ def end_flag(body: Jaxpr) -> ir.Var | None:
     return None if any(eqn.effects for eqn in before if eqn is not read) else flag
 
 
+@ir.once_per_jaxpr
 def without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
     """The step that a body takes as long as a flag is not set, and the flag's position; None for any other body.
 
     body, step : [i, *consts, *refs] -> []
     """
-    return body.remember("without end", lambda: _without_end(body))
-
-
-def _without_end(body: Jaxpr) -> tuple[Jaxpr, int] | None:
     flag = end_flag(body)
     if flag is None:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.core import ir, prims
 from fiveloop.loops import common
 from fiveloop.loops.schedules.binomial import Binomial, Slots
 from fiveloop.loops.schedules.online import Online
@@ -75,15 +75,8 @@ def taped_steps(state: ir.Dim, kept: ir.Dim, slots: Slots | None, contracts: boo
     return 1
 
 
-def contracts(body: Jaxpr) -> bool:
-    """Whether a body contracts axes, itself or in what it calls."""
-    return body.remember(
-        "contracts",
-        lambda: any(
-            eqn.primitive is prims.dot_general_p or any(map(contracts, ir.jaxprs_in(eqn.params)))
-            for eqn in body.eqns
-        ),
-    )
+contracts = ir.holding(prims.dot_general_p)
+"""Whether a body contracts axes, itself or in what it calls."""
 
 
 def cache_avals(kept: Sequence[ir.Aval], slots: Slots | None) -> list[ir.Aval]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.loops.common import reached
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
@@ -74,6 +74,7 @@ def _masked(p: ReplayParams, own: util.Mask) -> ReplayParams:
     )
 
 
+@ir.once_per_jaxpr
 def _masked_body(body: Jaxpr, shares: bool) -> Jaxpr:
     """A body that changes nothing in a step that the lane does not make.
 
@@ -86,10 +87,6 @@ def _masked_body(body: Jaxpr, shares: bool) -> Jaxpr:
     def run(k: Value, n: Value, *rest: Value) -> list[Value]:
         return predicate.eval_predicated(k < n, body, [k, *rest], guard)
 
-    def made() -> Jaxpr:
-        avals, hints = body.in_avals, body.hints
-        return trace.stage_closed(
-            run, [COUNT, COUNT, *avals[1:]], body.name, ["", "steps of the lane", *hints[1:]]
-        )
-
-    return body.remember(("masked", shares), made)
+    avals, hints = body.in_avals[1:], body.hints[1:]
+    named = ["", "steps of the lane", *hints]
+    return trace.stage_closed(run, [COUNT, COUNT, *avals], body.name, named)

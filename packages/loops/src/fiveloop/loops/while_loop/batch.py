@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
 from fiveloop.state import AbstractRef, predicate
 from fiveloop.state.checks.insert import insert_for_lanes
@@ -86,6 +86,7 @@ def _until_all_are_done(
     return outs[1:], [*dims, *_cache_dims(p, batched[1:], axes[1:])]
 
 
+@ir.once_per(lambda p, shares: (p.body, p, shares))
 def _masked_step(p: WhileParams, shares: bool) -> Jaxpr:
     """A step of one lane, and whether it goes on after that, if it went on until now.
 
@@ -106,8 +107,5 @@ def _masked_step(p: WhileParams, shares: bool) -> Jaxpr:
         (holds,) = predicate.eval_predicated(going, p.cond, [*consts, *after, *refs], guard)
         return [prims.bitwise_and(going, holds), *after]
 
-    def made() -> Jaxpr:
-        hints = ["going on", *p.body.hints]
-        return trace.stage_closed(run, [predicate.PREDICATE, *avals], p.body.name, hints)
-
-    return p.body.remember(("masked step", p, shares), made)
+    hints = ["going on", *p.body.hints]
+    return trace.stage_closed(run, [predicate.PREDICATE, *avals], p.body.name, hints)

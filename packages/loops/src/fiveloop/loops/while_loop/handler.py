@@ -19,9 +19,7 @@ def while_handler(
     if handling.concerns(p.cond):
         holds = transforms.eval_jaxpr(handling.thread(p.cond), [ref, *operands])
         operands = [*operands[: p.num_consts], *holds, *operands[p.num_consts :]]
-        return while_handler(
-            handling, ref, operands, p.body.remember(("asking last", p), lambda: _asking_last(p))
-        )[1:]
+        return while_handler(handling, ref, operands, _asking_last(p))[1:]
     if handling.counts_steps:
         operands = [*operands[: p.num_consts], _NONE_MADE, *operands[p.num_consts :]]
         return _looped(handling, ref, operands, counting(p, _NONE_MADE.dtype), counts=True)[1:]
@@ -37,12 +35,13 @@ def _looped(
     first = p.first_ref
     body = lead.lead_at(handling.thread(p.body), first)
     if counts:
-        body = body.remember(("in steps", handling, p), lambda: _in_steps(handling, p, body))
+        body = _in_steps(body, handling, p)
     params = replace(p, cond=lead.lead_at(handling.thread(p.cond), first), body=body)
     return trace.bind(while_p, *operands[:first], ref, *operands[first:], params=params)
 
 
-def _in_steps(handling: handlers.Handling, p: WhileParams, body: Jaxpr) -> Jaxpr:
+@ir.once_per_jaxpr
+def _in_steps(body: Jaxpr, handling: handlers.Handling, p: WhileParams) -> Jaxpr:
     """The body, to which the effect may do something of its own in each step; its first carried value counts them."""
 
     def run(*args: Value) -> list[Value]:
@@ -52,15 +51,12 @@ def _in_steps(handling: handlers.Handling, p: WhileParams, body: Jaxpr) -> Jaxpr
     return trace.stage_closed(run, body.in_avals, body.name)
 
 
+@ir.once_per(lambda p, dtype: (p.body, p, dtype))
 def counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
     """The loop that carries how many steps it has made, as its first value.
 
     cond, body : [*consts, made, *carry, *refs] -> [holds], [made, *carry]
     """
-    return p.body.remember(("counting", p, dtype), lambda: _make_counting(p, dtype))
-
-
-def _make_counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
     num = p.num_consts
     avals = p.body.in_avals
     binders = [*avals[:num], ir.ShapedArray((), dtype), *avals[num:]]
@@ -77,6 +73,7 @@ def _make_counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
     return replace(p, cond=cond, body=body, kept=(False, *p.kept) if p.kept else ())
 
 
+@ir.once_per(lambda p: (p.body, p))
 def _asking_last(p: WhileParams) -> WhileParams:
     """The loop that carries whether its condition holds.
 

@@ -375,15 +375,12 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
     return kept, max(forward - kept, 0), max(backward - kept, 0)
 
 
+@ir.once_per_jaxpr
 def known_flops(jaxpr: Jaxpr, unknown: util.Mask) -> int:
     """The operations of what does not depend on unknown inputs."""
-
-    def found() -> int:
-        late = unknown_vars(jaxpr, unknown)
-        known = [e for e in jaxpr.eqns if late.isdisjoint(e.outvars)]
-        return transforms.operations_of(jaxpr.replace(eqns=known), transforms.LIGHT)
-
-    return jaxpr.remember(("known flops", unknown), found)
+    late = unknown_vars(jaxpr, unknown)
+    known = [e for e in jaxpr.eqns if late.isdisjoint(e.outvars)]
+    return transforms.operations_of(jaxpr.replace(eqns=known), transforms.LIGHT)
 
 
 def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:

@@ -47,9 +47,7 @@ def insert_checks(jaxpr: Jaxpr, kinds: Checks, *, last: bool = False) -> Jaxpr:
 
     If it is the `last` time, its operations are marked, so that no such check of them is inserted again.
     """
-    if not kinds:
-        return jaxpr
-    return jaxpr.remember(("checks", kinds, last), lambda: _insert(jaxpr, kinds, last))
+    return _insert(jaxpr, kinds, last) if kinds else jaxpr
 
 
 def insert_for_lanes(jaxpr: Jaxpr) -> Jaxpr:
@@ -61,6 +59,7 @@ def insert_for_lanes(jaxpr: Jaxpr) -> Jaxpr:
     return insert_checks(jaxpr, INSERTED.value, last=True)
 
 
+@ir.once_per_jaxpr
 def _insert(jaxpr: Jaxpr, kinds: Checks, last: bool) -> Jaxpr:
     def run(*args: Value) -> list[Value]:
         env = ir.Environment[Value](zip(jaxpr.invars, args, strict=True))

@@ -12,15 +12,14 @@ from fiveloop.state.discharge.table import Cell, Operands, discharge_rules
 from fiveloop.state.refs import AbstractRef
 
 
+@ir.once_per_jaxpr
 def with_calls_inlined(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with what it calls with Refs in the place of the calls; itself if there are none.
 
     A call gives back all that its Refs hold, and XLA copies that where something else of the step reads it. So the body
     of a loop, and a branch, have none.
     """
-    if not any(map(_takes_refs, jaxpr.eqns)):
-        return jaxpr
-    return jaxpr.remember("calls inlined", lambda: ir.replaced(jaxpr, _called))
+    return ir.replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
 
 
 def _takes_refs(eqn: ir.Eqn) -> bool:
@@ -75,6 +74,9 @@ def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
     return discharge_jaxpr(jaxpr, chosen, chosen)
 
 
+@ir.once_per(
+    lambda jaxpr, which, results, **how: (jaxpr, tuple(which), tuple(results), *how.items())
+)
 def discharge_jaxpr(
     jaxpr: Jaxpr,
     which: Sequence[bool],
@@ -101,13 +103,9 @@ def discharge_jaxpr(
         body = jaxpr if counter is None else with_calls_inlined(jaxpr)
         return _Discharger(body, which, args, counter, once, unrolled).run(results)
 
-    def discharged() -> Jaxpr:
-        pairs = zip(jaxpr.in_avals, which, strict=True)
-        avals = [a.inner if w and isinstance(a, AbstractRef) else a for a, w in pairs]
-        return trace.stage_closed(run, avals, jaxpr.name, jaxpr.hints)
-
-    key = ("discharge", tuple(which), tuple(results), counter, once, unrolled)
-    return jaxpr.remember(key, discharged)
+    pairs = zip(jaxpr.in_avals, which, strict=True)
+    avals = [a.inner if w and isinstance(a, AbstractRef) else a for a, w in pairs]
+    return trace.stage_closed(run, avals, jaxpr.name, jaxpr.hints)
 
 
 class _Discharger:
@@ -226,6 +224,7 @@ def holds_state(params: Any) -> bool:
     return any(jaxpr_holds_state(j) for j in ir.jaxprs_in(params))
 
 
+@ir.once_per_jaxpr
 def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
     """Whether a jaxpr takes a Ref or makes one, at any depth.
 
@@ -234,13 +233,9 @@ def jaxpr_holds_state(jaxpr: Jaxpr) -> bool:
     >>> jaxpr_holds_state(make_jaxpr(lambda x: x + 1.0)(1.0))
     False
     """
-
-    def found() -> bool:
-        if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
-            return True
-        return any(_makes_ref(eqn) or holds_state(eqn.params) for eqn in jaxpr.eqns)
-
-    return jaxpr.remember("holds_state", found)
+    if any(isinstance(a, AbstractRef) for a in jaxpr.in_avals):
+        return True
+    return any(_makes_ref(eqn) or holds_state(eqn.params) for eqn in jaxpr.eqns)
 
 
 def discharge_all(jaxpr: Jaxpr) -> Jaxpr:

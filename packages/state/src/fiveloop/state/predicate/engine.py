@@ -102,6 +102,7 @@ def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bo
         always_rules.define(prim, True)
 
 
+@ir.once_per_jaxpr
 def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
     """The jaxpr on condition.
 
@@ -124,8 +125,7 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
         return eval_predicated(pred, jaxpr, args, guard)
 
     avals, hints = [PREDICATE, *jaxpr.in_avals], ["branch taken", *jaxpr.hints]
-    key = ("predicated", guard)
-    return jaxpr.remember(key, lambda: trace.stage_closed(run, avals, jaxpr.name, hints))
+    return trace.stage_closed(run, avals, jaxpr.name, hints)
 
 
 def eval_predicated(pred: Value, jaxpr: Jaxpr, args: ad.Values, guard: Guard) -> list[Value]:
@@ -215,8 +215,12 @@ def _matters(eqn: ir.Eqn) -> bool:
     """Whether the condition matters to an equation that has no Ref from outside."""
     if eqn.primitive in always_rules or ir.acts(eqn):
         return True
-    held = lambda j: j.remember("predicate matters", lambda: any(map(_matters, j.eqns)))
-    return any(map(held, ir.jaxprs_in(eqn.params)))
+    return any(map(_matters_within, ir.jaxprs_in(eqn.params)))
+
+
+@ir.once_per_jaxpr
+def _matters_within(jaxpr: Jaxpr) -> bool:
+    return any(map(_matters, jaxpr.eqns))
 
 
 def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> list[Value]:

@@ -115,6 +115,7 @@ Replaced = tuple[Sequence[ir.Eqn], Sequence[ir.Atom]]
 _has_live = ir.holding(live_p)
 
 
+@ir.once_per(lambda jaxpr, key, change: (jaxpr, key))
 def _with_lanes(jaxpr: Jaxpr, key: str, change: Callable[[ir.Eqn], Replaced]) -> Jaxpr:
     """The jaxpr with something else in the place of each `live`, at any depth; remembered by the key."""
 
@@ -124,7 +125,7 @@ def _with_lanes(jaxpr: Jaxpr, key: str, change: Callable[[ir.Eqn], Replaced]) ->
         params = ir.with_jaxprs(eqn.params, lambda j: _with_lanes(j, key, change))
         return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
 
-    return jaxpr.remember(key, lambda: ir.replaced(jaxpr, within)) if _has_live(jaxpr) else jaxpr
+    return ir.replaced(jaxpr, within) if _has_live(jaxpr) else jaxpr
 
 
 passes.register_pass(passes.Pass("live", after=("dce",), applies=_has_live, run=without_live))
