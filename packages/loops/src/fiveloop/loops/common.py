@@ -168,6 +168,12 @@ def joined(x: ir.Aval, y: ir.Aval) -> ir.Aval | None:
     return ir.ShapedArray(x.shape, dtype, weak)
 
 
+def grown(given: ir.Aval, out: ir.Aval) -> ir.Aval:
+    """The type that a carry has after a step gives `out`: a weak one may grow to it, any other keeps its own."""
+    found = joined(given, out) if given.weak_type else None
+    return given if found is None or found.strong() is given.strong() else found
+
+
 def keeps_type(given: ir.Aval, out: ir.Aval) -> bool:
     """Whether a step may give a value of type `out` in the place of one: the same, or what a weak one grows to."""
     found = joined(given, out)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
 from operator import index
@@ -234,13 +233,8 @@ Tried = tuple[MakeRule, Probe]
 """What makes the rule of one call, and a function that tries it on the leaves of the arguments."""
 
 
-class _Probing(threading.local):
-    """The functions whose rules are on a trial run, in which they are called without their rules."""
-
-    functions: tuple[object, ...] = ()
-
-
-_probing = _Probing()
+_probing: util.OfThread[tuple[object, ...]] = util.OfThread(())
+"""The functions whose rules are on a trial run, in which they are called without their rules."""
 
 
 @dataclass(eq=False)
@@ -315,7 +309,7 @@ class CustomFunction(Generic[P, R]):
 
     @trace.boundary
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if any(self is other for other in _probing.functions):
+        if any(self is other for other in _probing.value):
             return self.fun(*args, **kwargs)
         self.check_rule()
         placed = _by_place(f"{self.what} of {self.name}", self.fun, args, kwargs)
@@ -394,11 +388,8 @@ def _refuse_refs(call: Call, outs: Sequence[Any]) -> None:
 
 def _found_by(probe: Probe, values: ad.Values, owner: Any, held: ad.Values) -> list[Value]:
     """What the rule closes over, but the function does not."""
-    before, _probing.functions = _probing.functions, (*_probing.functions, owner)
-    try:
+    with _probing.to((*_probing.value, owner)):
         found = closure.closed_over([owner], probe, [x.aval for x in values])
-    finally:
-        _probing.functions = before
     return [x for x in found if not any(x is y for y in held)]
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from inspect import Parameter, signature
 from itertools import combinations
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, errors, ir, pytree, rules, trace, transforms
+from fiveloop.core import ad, arrays, errors, ir, pytree, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
 from fiveloop.core.dataclass import dataclass
@@ -217,27 +216,17 @@ def innermost(x: Value) -> Value:
     return x
 
 
-class _Given(threading.local):
-    values: tuple[Value, ...] = ()
+_given: util.OfThread[tuple[Value, ...]] = util.OfThread(())
 
 
-_given = _Given()
-
-
-@contextmanager
-def giving(values: ad.Values) -> Iterator[None]:
+def giving(values: ad.Values) -> AbstractContextManager[object]:
     """While a function runs, the mutable values that it is given are not its own."""
-    before = _given.values
-    _given.values = (*before, *values)
-    try:
-        yield
-    finally:
-        _given.values = before
+    return _given.to((*_given.value, *values))
 
 
 def is_given(x: Value) -> bool:
     """Whether a function is given a mutable value, or it comes from outside of what is being staged."""
-    if any(x is y for y in _given.values):
+    if any(x is y for y in _given.value):
         return True
     trace: Trace | None = current_trace()
     while trace is not None and type(trace) is not StageTrace:

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fiveloop.core.util import OfThread
+
 from .hlo_builder import Builder, IRValue, TypeSpec, custom_call
 from .lazy import chlo, mlir, mlir_dialects, stablehlo
 
@@ -99,32 +101,26 @@ class Run:
         self.writes = frozenset(writes)
 
 
-class _Here(threading.local):
-    runs: frozenset[Run] = frozenset()
-
-
-_here = _Here()
+_here = OfThread[frozenset[Run]](frozenset())
 
 
 def runs_here() -> frozenset[Run]:
     """The runs one of which may have made the call that this thread is in; XLA does not tell which."""
-    return _here.runs
+    return _here.value
 
 
 def attached(fun: HostFunction, running: set[Run]) -> Callable[..., tuple[np.ndarray, ...]]:
     """The function as XLA calls it: what it raises is kept; `running` are the runs of its program."""
 
     def call(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        before, runs = _here.runs, frozenset(running.copy())
-        _here.runs = runs.union(*[run.within for run in runs])
+        runs = frozenset(running.copy())
         try:
-            if any(run.heeds for run in runs) and _interrupted():
-                raise KeyboardInterrupt
-            return tuple(fun(*arrays))
+            with _here.to(runs.union(*[run.within for run in runs])):
+                if any(run.heeds for run in runs) and _interrupted():
+                    raise KeyboardInterrupt
+                return tuple(fun(*arrays))
         except BaseException as error:
             raise _Kept(f"{_KEPT_AS}{_keep(error)}") from None
-        finally:
-            _here.runs = before
 
     return call
 

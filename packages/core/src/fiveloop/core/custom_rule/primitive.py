@@ -269,7 +269,7 @@ class Masked:
     @property
     def dots(self) -> list[Value]:
         """The tangents that are not zero."""
-        return [t for t in self.tangents if not isinstance(t, ad.Zero)]
+        return transforms.nonzero_tangents(self.tangents)
 
     def __call__(self, *args: Value) -> list[Value]:
         values, given = args[: self.num_values], iter(args[self.num_values :])

@@ -96,7 +96,7 @@ class VjpRule(UserRule):
         dots, perturbed = held, transforms.nonzero_mask(held)
         rule = self._linear(outs, floats, res, args, perturbed, len(closed), back)
         known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
-        given = [t for t in dots if not isinstance(t, ad.Zero)]
+        given = transforms.nonzero_tangents(dots)
         types = tuple([x.aval for x in (*known, *given)])
         params = primitive.RuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
         outs_dot = trace.bind(primitive.custom_rule_p, *known, *given, params=params)

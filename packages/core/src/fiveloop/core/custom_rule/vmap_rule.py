@@ -61,7 +61,7 @@ class VmapRule(Rule):
         )
         dots_of = partial(self._dots, nonzero[p.num_closed :], out_nonzero)
         params = replace(p, jaxpr=jaxpr_dot, rule=VmapRule(self.closure, dots_of))
-        dots = [t for t in tangents if not isinstance(t, ad.Zero)]
+        dots = transforms.nonzero_tangents(tangents)
         found = trace.bind(custom_rule_p, *primals, *dots, params=params)
         return outs, transforms.with_zeros(out_nonzero, found, [x.aval for x in outs])
 

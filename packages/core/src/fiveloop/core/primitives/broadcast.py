@@ -57,7 +57,7 @@ def linear_transpose(back: Any) -> rules.Transpose:
     return lambda cts, operands, p: [back(*cts, operands[0].aval, p)]
 
 
-def of_linear(operands: ad.Operands, cts: ad.Tangents) -> ad.Cotangents:
+def of_linear(operands: ad.Operands, cts: Sequence[ad.Tangent | None]) -> ad.Cotangents:
     """The cotangents of those operands that are linear, and None for the others."""
     linear = (ad.UndefinedPrimal, ad.Accumulator)
     return [ct if isinstance(x, linear) else None for x, ct in zip(operands, cts, strict=True)]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
@@ -57,9 +57,7 @@ def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -
     _, b_cts, _, a_cts, w_cts = util.split_list(results, sizes)
     found = iter([*w_cts, *a_cts, *b_cts])
     in_cts = [next(found) if lin else None for lin in linear]
-    pairs = zip(in_cts, rest, strict=True)
-    cts_in = [ct if transforms.is_linear(x) else None for ct, x in pairs]
-    return [None, *cts_in, *[None] * (len(operands) - p.num_operands)]
+    return [None, *prims.of_linear(rest, in_cts), *[None] * (len(operands) - p.num_operands)]
 
 
 def _cache(

@@ -343,10 +343,8 @@ class _Step:
 
 def _weak_as(x: Value, aval: ir.Aval) -> Value:
     """A weak number in the type of the carry that it replaces, if it yields to that type."""
-    if not x.aval.weak_type or x.shape != aval.shape:
-        return x
-    dtype, _ = arrays.join((arrays.Typed(x.dtype, True), arrays.Typed(aval.dtype, aval.weak_type)))
-    return prims.convert(x, dtype, aval.weak_type) if dtype == aval.dtype else x
+    yields = x.aval.weak_type and common.grown(x.aval, aval).strong() is aval.strong()
+    return prims.convert(x, aval.dtype, aval.weak_type) if yields else x
 
 
 def _trace(step: _Step, given: ir.Avals, x_avals: ir.Avals) -> tuple[Staged, list[ir.Aval], Any]:
@@ -358,22 +356,12 @@ def _trace(step: _Step, given: ir.Avals, x_avals: ir.Avals) -> tuple[Staged, lis
         outs = staged.jaxpr.out_avals[: len(avals)]
         if all(a.strong() is out.strong() for a, out in zip(avals, outs, strict=True)):
             return staged, avals, step.ys_tree
-        grown = [_joined(a, out) for a, out in zip(avals, outs, strict=True)]
+        grown = list(map(common.grown, avals, outs))
         if all(a is g for a, g in zip(avals, grown, strict=True)):
             made = common.made_in(staged.jaxpr)
             tree, init = step.carry_tree, step.how.init
             raise changed_types(step.what, step.f, tree, avals, outs, made, init)
         avals = grown
-
-
-def _joined(given: ir.Aval, out: ir.Aval) -> ir.Aval:
-    """The type of a weak carry after a step; any other stays."""
-    if not given.weak_type or given.shape != out.shape or given.strong() is out.strong():
-        return given
-    dtype, weak = arrays.join(
-        (arrays.Typed(given.dtype, True), arrays.Typed(out.dtype, out.weak_type))
-    )
-    return ir.ShapedArray(given.shape, dtype, weak)
 
 
 def _steps(xs: Any, slices: ad.Values, length: Any) -> int:

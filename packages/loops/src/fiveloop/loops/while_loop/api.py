@@ -242,12 +242,12 @@ class _Body:
         while True:
             staged = trace.stage(self._run, avals, common.body_name(self.fun), self.fun)
             outs = staged.jaxpr.out_avals
-            grown = [_grown(a, b) for a, b in zip(avals, outs, strict=True)]
-            if None in grown:
+            if not all(map(common.keeps_type, avals, outs)):
                 raise self._mismatch(avals, outs, common.made_in(staged.jaxpr))
+            grown = list(map(common.grown, avals, outs))
             if all(g is a for g, a in zip(grown, avals, strict=True)):
-                return staged, list(avals)
-            avals = [a for a in grown if a is not None]
+                return staged, grown
+            avals = grown
 
     def _run(self, *leaves: Value) -> list[Value]:
         if self.bar is not None:
@@ -272,11 +272,3 @@ class _Body:
             f"while_loop: the body must keep the types of the value, but in `{ir.function_source(self.fun)}` "
             f"{'; '.join(wrong)}; {to_keep_types(given, outs, 'init_val', 'body')}"
         )
-
-
-def _grown(given: ir.Aval, out: ir.Aval) -> ir.Aval | None:
-    """The type of a leaf after a step: that which it has, or a weak one's join with what the body gives; or None."""
-    if not common.keeps_type(given, out):
-        return None
-    found = common.joined(given, out)
-    return given if found is None or found.strong() is given.strong() else found
