@@ -105,10 +105,10 @@ def check(
     holds = arrays.as_value(pred, "check: pred")
     if holds.dtype.kind != "b" or holds.ndim:
         raise TypeError(
-            f"check: pred must be one bool, got {holds.aval}; compare, and reduce with `.all()`{at_source(where)}"
+            f"check: pred must be one bool, got {holds.aval}; compare, and reduce with `.all()`"
         )
     if not isinstance(message, str):
-        raise TypeError(f"check: message must be a string, got {message!r}{at_source(where)}")
+        raise TypeError(f"check: message must be a string, got {message!r}")
     values = [arrays.as_value(x, "check: a value of the message") for x in format_args]
     values += [arrays.as_value(x, f"check: {name}") for name, x in format_kwargs.items()]
     source = None if where is None else str(where)
@@ -118,7 +118,7 @@ def check(
     except (IndexError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"check: the message {message!r} cannot be formatted with values of types {[x.aval for x in values]} "
-            f"({type(error).__name__}: {error}); give one for each pair of braces{at_source(where)}"
+            f"({type(error).__name__}: {error}); give one for each pair of braces"
         ) from None
     trace.bind(check_p, holds, *values, params=CheckParams(site))
 

@@ -8,7 +8,7 @@ from typing import Literal as OneOf
 
 import numpy as np
 
-from fiveloop.core import Value, arrays, errors, ir, pytree, trace
+from fiveloop.core import Value, arrays, ir, pytree, trace
 from fiveloop.core.api import flatten
 from fiveloop.state.io import host, primitive, printing, types
 from fiveloop.state.refs import Ref
@@ -112,13 +112,12 @@ def debug_print(
     if not isinstance(fmt, str):
         raise TypeError(
             f"debug_print: expected a format string first, got {fmt!r} of type {type(fmt).__name__}; write "
-            f'`debug_print("{{}}", x)`{errors.at_source(trace.current_source())}'
+            f'`debug_print("{{}}", x)`'
         )
     if "Traced<" in fmt:
         raise ValueError(
             f"debug_print: expected a format string, got {fmt!r}, into which a traced value has been formatted "
             f'already; leave out the f in front, and write `debug_print("{{}}", x)`'
-            f"{errors.at_source(trace.current_source())}"
         )
     printer = printing.Printer(fmt)
     kind: primitive.CallKind = "ordered" if ordered else "io"
@@ -145,7 +144,6 @@ def _params(call: host.HostCall, kind: primitive.CallKind, vmap: Vmap) -> primit
     if vmap not in ("lanes", "stacked"):
         raise ValueError(
             f'{call.results.what}: expected vmap to be "lanes" or "stacked", got {vmap!r}'
-            f"{errors.at_source(trace.current_source())}"
         )
     return primitive.CallbackParams(call, call.results.avals, kind, stacked=vmap == "stacked")
 
@@ -166,7 +164,7 @@ def _host_call(
         if isinstance(x, Ref):
             raise TypeError(
                 f"{what}: expected arrays, got a Ref of type {x.aval} as argument{pytree.keystr(path[1:])}; read it: "
-                f"`ref[...]`{errors.at_source(trace.current_source())}"
+                f"`ref[...]`"
             )
         if a:
             values.append(arrays.as_value(x, f"{what}: argument{pytree.keystr(path[1:])}"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import errors, trace
 from fiveloop.core.dataclass import dataclass
 
 
@@ -56,7 +55,7 @@ class Printer:
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise ValueError(
                 f"debug_print: expected a format string that fits the arguments, got {self.text!r}: {_reason(error)}; "
-                f"write a field `{{}}` or `{{name}}` for each argument{errors.at_source(trace.current_source())}"
+                f"write a field `{{}}` or `{{name}}` for each argument"
             ) from None
 
 
