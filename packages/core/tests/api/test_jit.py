@@ -302,9 +302,13 @@ def test_static_arguments_that_are_equal_may_differ(hold: Any, many: int) -> Non
         return xs[0] * 0 + len(traced)
 
     xs = [X] * many
-    for _ in range(3):
+    # From Python 3.13 on a dataclass made anew with the same nan is not equal to the one before.
+    again = [{hold(x)} == {hold(x)} for x in ALONE]
+    assert again.count(False) <= 2
+    for turn in range(3):
         numbers = [int(number(xs, hold(x)).max()) for x in ALONE]
-        assert numbers == list(range(1, len(ALONE) + 1))
+        expected = [n if turn == 0 or same else None for n, same in enumerate(again, start=1)]
+        assert [n if want else None for n, want in zip(numbers, expected, strict=True)] == expected
 
 
 def test_static_arguments_that_are_equal_may_differ_by_name() -> None:
