@@ -1,146 +1,35 @@
 """The primitives and their functions, under the names that the rest of fiveloop uses; sines and so on: `special`."""
 
 from .ir.avals import bytes_of
-from .primitives.broadcast import (
-    BroadcastParams,
-    ReshapeParams,
-    TransposeParams,
-    bdim_at,
-    broadcast_in_dim,
-    broadcast_in_dim_p,
-    broadcast_to,
-    expand_dims,
-    fill_in,
-    full,
-    inverse,
-    move_axis,
-    of_linear,
-    reduce_sum,
-    reshape,
-    reshape_aval,
-    reshape_p,
-    restore_axes,
-    squeeze,
-    transpose,
-    transpose_p,
-    zeros,
-    zeros_of,
-)
-from .primitives.check import (
-    array_aval,
-    bad_type,
-    bad_value,
-    canonical_axes,
-    canonical_axis,
-    canonical_dtype,
-    canonical_shape,
-    check_count,
-    common_shape,
-    int_or_ints,
-    known_int,
-    refuse_traced,
-)
+from .primitives.broadcast import BroadcastParams, ReshapeParams, TransposeParams, bdim_at
+from .primitives.broadcast import broadcast_in_dim, broadcast_in_dim_p, broadcast_to, expand_dims
+from .primitives.broadcast import fill_in, full, inverse, move_axis, of_linear, reduce_sum, reshape
+from .primitives.broadcast import reshape_aval, reshape_p, restore_axes, squeeze, transpose
+from .primitives.broadcast import transpose_p, zeros, zeros_of
+from .primitives.check import array_aval, bad_type, bad_value, canonical_axes, canonical_axis
+from .primitives.check import canonical_dtype, canonical_shape, check_count, common_shape
+from .primitives.check import int_or_ints, known_int, refuse_traced
 from .primitives.convert import convert, convert_p, counted, operand, promote
 from .primitives.dot import dot_general, dot_general_p, matmul
-from .primitives.elementwise import (
-    abs,
-    add,
-    bitwise_and,
-    bitwise_and_p,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cbrt,
-    ceil,
-    clamp,
-    clamp_p,
-    complex,
-    conj,
-    div,
-    equal,
-    exp,
-    expm1,
-    floor,
-    greater,
-    greater_equal,
-    imag,
-    is_finite,
-    is_nan,
-    less,
-    less_equal,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    neg_p,
-    nextafter,
-    not_equal,
-    pow,
-    real,
-    reciprocal,
-    rem,
-    round,
-    rsqrt,
-    select,
-    select_p,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sign,
-    sqrt,
-    square,
-    stop_gradient,
-    sub,
-    to_condition,
-)
+from .primitives.elementwise import abs, add, bitwise_and, bitwise_and_p, bitwise_not, bitwise_or
+from .primitives.elementwise import bitwise_xor, cbrt, ceil, clamp, clamp_p, complex, conj, div
+from .primitives.elementwise import equal, exp, expm1, floor, greater, greater_equal, imag
+from .primitives.elementwise import is_finite, is_nan, less, less_equal, log, log1p, maximum
+from .primitives.elementwise import minimum, mul, neg, neg_p, nextafter, not_equal, pow, real
+from .primitives.elementwise import reciprocal, rem, round, rsqrt, select, select_p, shift_left
+from .primitives.elementwise import shift_right_arithmetic, shift_right_logical, sign, sqrt, square
+from .primitives.elementwise import stop_gradient, sub, to_condition
 from .primitives.family import add_p
 from .primitives.monoids import MONOIDS, Monoid, changed_by, factor_of_share, winning_shares
-from .primitives.ordering import (
-    ONE_MEMORY,
-    MemoryParams,
-    barrier,
-    order,
-    order_p,
-    to_memory,
-    to_memory_p,
-)
+from .primitives.ordering import ONE_MEMORY, MemoryParams, barrier, order, order_p, to_memory
+from .primitives.ordering import to_memory_p
 from .primitives.put import KINDS, element_numbers, put
-from .primitives.reduce import (
-    argmax,
-    argmin,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-)
+from .primitives.reduce import argmax, argmin, reduce_and, reduce_max, reduce_min, reduce_or
+from .primitives.reduce import reduce_prod
 from .primitives.running import cummax, cummin, cumprod, cumsum
-from .primitives.shape import (
-    ConcatenateParams,
-    concatenate,
-    concatenate_p,
-    iota,
-    pad,
-    reverse,
-    split,
-    stack,
-)
+from .primitives.shape import ConcatenateParams, concatenate, concatenate_p, iota, pad, reverse
+from .primitives.shape import split, stack
 from .primitives.sort import argsort, sort, sort_together, top_k
-from .primitives.take import (
-    PutParams,
-    along,
-    batched_index,
-    check_index,
-    common_index_dtype,
-    index_dtype,
-    place_of,
-    put_p,
-    resolve_index,
-    resolve_index_p,
-    static_slice,
-    take,
-    take_along,
-    take_p,
-)
+from .primitives.take import PutParams, along, batched_index, check_index, common_index_dtype
+from .primitives.take import index_dtype, place_of, put_p, resolve_index, resolve_index_p
+from .primitives.take import static_slice, take, take_along, take_p

@@ -1,18 +1,4 @@
 """The first-order primitives: importing this fills their rows."""
 
-from . import (
-    convert,
-    broadcast,
-    elementwise,
-    special,
-    shape,
-    take,
-    reduce,
-    dot,
-    running,
-    sort,
-    monoids,
-    put,
-    ordering,
-    collectives,
-)
+from . import convert, broadcast, elementwise, special, shape, take, reduce, dot, running, sort
+from . import monoids, put, ordering, collectives
