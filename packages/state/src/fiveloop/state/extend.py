@@ -9,20 +9,14 @@ from fiveloop.state.predicate.gate import follow as follow
 
 from .core_rules import call_discharge as call_discharge
 from .discharge.phases import DischargeContext as DischargeContext
-from .discharge.table import Cell as Cell
-from .discharge.table import define_discharge as define_discharge
+from .discharge.table import Cell as Cell, define_discharge as define_discharge
 from .discharge.table import discharge_rules as discharge_rules
-from .handlers import HandledEffect as HandledEffect
-from .handlers import Handling as Handling
-from .handlers import call_handler as call_handler
-from .handlers import define_handler as define_handler
+from .handlers import HandledEffect as HandledEffect, Handling as Handling
+from .handlers import call_handler as call_handler, define_handler as define_handler
 from .handlers import thread_effect as thread_effect
-from .predicate.engine import PREDICATE as PREDICATE
-from .predicate.engine import Guard as Guard
-from .predicate.engine import call_predicate as call_predicate
-from .predicate.engine import define_predicate as define_predicate
-from .predicate.engine import eval_predicated as eval_predicated
-from .predicate.engine import predicated as predicated
+from .predicate.engine import PREDICATE as PREDICATE, Guard as Guard
+from .predicate.engine import call_predicate as call_predicate, define_predicate as define_predicate
+from .predicate.engine import eval_predicated as eval_predicated, predicated as predicated
 from .predicate.gate import gate as gate
 
 _show_public_names(globals())
