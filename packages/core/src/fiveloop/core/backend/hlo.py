@@ -10,62 +10,26 @@ Some names (`abs`, `max`, `pow`, `complex`) hide Python's own in this file; else
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .hlo_arrays import broadcast_in_dim as broadcast_in_dim
-from .hlo_arrays import concatenate as concatenate
-from .hlo_arrays import dot_general as dot_general
-from .hlo_arrays import dynamic_slice as dynamic_slice
-from .hlo_arrays import dynamic_update_slice as dynamic_update_slice
-from .hlo_arrays import gather as gather
-from .hlo_arrays import iota as iota
-from .hlo_arrays import pad as pad
-from .hlo_arrays import reduce as reduce
-from .hlo_arrays import reduce_generic as reduce_generic
-from .hlo_arrays import reduce_window as reduce_window
-from .hlo_arrays import reshape as reshape
-from .hlo_arrays import reverse as reverse
-from .hlo_arrays import scatter as scatter
-from .hlo_arrays import slice as slice
-from .hlo_arrays import slice_or_zero as slice_or_zero
-from .hlo_arrays import sort as sort
-from .hlo_arrays import top_k as top_k
-from .hlo_arrays import transpose as transpose
-from .hlo_arrays import update_inside as update_inside
-from .hlo_arrays import zero_outside as zero_outside
-from .hlo_builder import Builder as Builder
-from .hlo_builder import IRValue as IRValue
-from .hlo_builder import IRValues as IRValues
-from .hlo_builder import TypeSpec as TypeSpec
-from .hlo_builder import as_stored as as_stored
-from .hlo_builder import case as case
-from .hlo_builder import constant as constant
-from .hlo_builder import custom_call as custom_call
-from .hlo_builder import element_type as element_type
-from .hlo_builder import generic as generic
-from .hlo_builder import if_ as if_
-from .hlo_builder import int_array as int_array
-from .hlo_builder import int_list as int_list
-from .hlo_builder import optimization_barrier as optimization_barrier
-from .hlo_builder import tensor_type as tensor_type
-from .hlo_builder import to_memory as to_memory
-from .hlo_builder import while_ as while_
+from .hlo_arrays import broadcast_in_dim as broadcast_in_dim, concatenate as concatenate
+from .hlo_arrays import dot_general as dot_general, dynamic_slice as dynamic_slice
+from .hlo_arrays import dynamic_update_slice as dynamic_update_slice, gather as gather, iota as iota
+from .hlo_arrays import pad as pad, reduce as reduce, reduce_generic as reduce_generic
+from .hlo_arrays import reduce_window as reduce_window, reshape as reshape, reverse as reverse
+from .hlo_arrays import scatter as scatter, slice as slice, slice_or_zero as slice_or_zero
+from .hlo_arrays import sort as sort, top_k as top_k, transpose as transpose
+from .hlo_arrays import update_inside as update_inside, zero_outside as zero_outside
+from .hlo_builder import Builder as Builder, IRValue as IRValue, IRValues as IRValues
+from .hlo_builder import TypeSpec as TypeSpec, as_stored as as_stored, case as case
+from .hlo_builder import constant as constant, custom_call as custom_call
+from .hlo_builder import element_type as element_type, generic as generic, if_ as if_
+from .hlo_builder import int_array as int_array, int_list as int_list
+from .hlo_builder import optimization_barrier as optimization_barrier, tensor_type as tensor_type
+from .hlo_builder import to_memory as to_memory, while_ as while_
 from .hlo_elementwise import BOOL, binary, real_part, require_same_type, unary
-from .hlo_elementwise import COMBINERS as COMBINERS
-from .hlo_elementwise import Binary as Binary
-from .hlo_elementwise import Unary as Unary
-from .hlo_elementwise import add as add
-from .hlo_elementwise import and_ as and_
-from .hlo_elementwise import clamp as clamp
-from .hlo_elementwise import compare as compare
-from .hlo_elementwise import identity as identity
-from .hlo_elementwise import imag as imag
-from .hlo_elementwise import max as max
-from .hlo_elementwise import min as min
-from .hlo_elementwise import mul as mul
-from .hlo_elementwise import neg as neg
-from .hlo_elementwise import or_ as or_
-from .hlo_elementwise import real as real
-from .hlo_elementwise import select as select
-from .hlo_elementwise import sub as sub
+from .hlo_elementwise import COMBINERS as COMBINERS, Binary as Binary, Unary as Unary, add as add
+from .hlo_elementwise import and_ as and_, clamp as clamp, compare as compare, identity as identity
+from .hlo_elementwise import imag as imag, max as max, min as min, mul as mul, neg as neg
+from .hlo_elementwise import or_ as or_, real as real, select as select, sub as sub
 
 
 def _chlo(name: str) -> Unary:
