@@ -139,6 +139,7 @@ def returning(effects: Iterable[Effect]) -> list[type[Effect]]:
 P = TypeVar("P")
 R = TypeVar("R")
 Args = ParamSpec("Args")
+Key = Callable[..., tuple[Any, ...]]
 _MEMO_LIMIT = 64
 PRINTERS: dict[type, Callable[[Any], str]] = {}
 """How a jaxpr and an equation print, filled in by `pretty`, which stands above this file."""
@@ -321,16 +322,18 @@ class Jaxpr:
         return Jaxpr(**{**kept, **changes})
 
 
-def once_per(
-    key: Callable[..., tuple[Any, ...]],
-) -> Callable[[Callable[Args, R]], Callable[Args, R]]:
-    """A function that runs once for each key of its arguments: a jaxpr, which remembers the results, and the rest."""
+def once_per(key: Key | None = None) -> Callable[[Callable[Args, R]], Callable[Args, R]]:
+    """A function that runs once for each key of its arguments: a jaxpr, which remembers the results, and the rest.
+
+    Without `key` the arguments are the key.
+    """
 
     def decorate(fun: Callable[Args, R]) -> Callable[Args, R]:
         @wraps(fun)
         def once(*args: Args.args, **kwargs: Args.kwargs) -> R:
-            jaxpr, *rest = key(*args, **kwargs)
-            found: R = jaxpr.remember((fun, *rest), lambda: fun(*args, **kwargs))
+            named: tuple[Any, ...] = (*args, *kwargs.items()) if kwargs else args
+            parts = key(*args, **kwargs) if key else named
+            found: R = parts[0].remember((fun, *parts[1:]), lambda: fun(*args, **kwargs))
             return found
 
         return once
@@ -338,7 +341,7 @@ def once_per(
     return decorate
 
 
-once_per_jaxpr = once_per(lambda jaxpr, *args, **named: (jaxpr, *args, *named.items()))
+once_per_jaxpr = once_per()
 """A function of a jaxpr, and of values to be compared, that runs once for each of them."""
 
 
