@@ -16,6 +16,7 @@ import numpy as np
 from fiveloop.core.errors import CoreError
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 U = TypeVar("U")
 Mask = tuple[bool, ...]

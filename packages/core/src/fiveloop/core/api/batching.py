@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from fiveloop.core import ad, ir, pytree, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.api.flat_function import IS_GIVEN, IS_PART, FlatFunction
 from fiveloop.core.arrays import Value
 from fiveloop.core.index import access
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from fiveloop.core.util import P, R
 
 
 @trace.boundary

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
 from operator import index
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.custom_rule import closure, primitive
 from fiveloop.core.dataclass import dataclass
+from fiveloop.core.util import P, R
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,6 @@ def check_like(name: RuleName, what: str, likes: str, t: Any, aval: ir.Aval) -> 
     return value
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
 MakeRule = Callable[[closure.Closure, trace.Trace | None], primitive.Rule]
 Probe = Callable[..., ad.Values]
 Tried = tuple[MakeRule, Probe]

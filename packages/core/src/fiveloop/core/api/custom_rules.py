@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce, wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from fiveloop.core.custom_rule.user_rules import FlatBwd, FlatFwd, FlatJvp, JvpR
 from fiveloop.core.custom_rule.vmap_rule import FlatVmap, VmapRule
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access
+from fiveloop.core.util import P, R
 
-P = ParamSpec("P")
-R = TypeVar("R")
 JvpFunction = TypeVar("JvpFunction", bound=Callable[..., tuple[Any, Any]])
 
 

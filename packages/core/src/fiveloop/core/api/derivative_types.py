@@ -12,7 +12,6 @@ from typing import (
     Any,
     Concatenate,
     Literal,
-    ParamSpec,
     Protocol,
     TypedDict,
     TypeVar,
@@ -24,10 +23,8 @@ from typing import (
 from fiveloop.core import pytree, trace
 from fiveloop.core.api.arguments import Argnums
 from fiveloop.core.arrays import Value
+from fiveloop.core.util import P, R, T
 
-P = ParamSpec("P")
-R = TypeVar("R")
-T = TypeVar("T")
 X = TypeVar("X")
 Y = TypeVar("Y")
 Z = TypeVar("Z")

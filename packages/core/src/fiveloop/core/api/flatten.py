@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from inspect import Parameter, signature
 from itertools import combinations
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fiveloop.core.index.access import View, base_of
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.core.trace.stage import StageTrace, StageTracer
 from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
+from fiveloop.core.util import T
 
 
 def function_name(fun: object) -> str:
@@ -239,9 +240,6 @@ def is_given(x: Value) -> bool:
 
 def _buffer(x: Value) -> Any:
     return None if isinstance(x, Tracer) else rules.type_rules(x.aval).buffer(x)
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from fiveloop.core.api import custom_function, flat_function, flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.custom_rule import implicit as rules
 from fiveloop.core.dataclass import dataclass, field
+from fiveloop.core.util import R, T
 
-T = TypeVar("T")
 Aux = TypeVar("Aux")
-R = TypeVar("R")
 No = Literal[False]
 Yes = Literal[True]
 Map = Callable[[T], T]

@@ -29,11 +29,10 @@ from fiveloop.core.primitives import check
 from fiveloop.core.trace import modes, same_function, tracer
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.stage import Staged, StageTrace, stage
+from fiveloop.core.util import P, R
 
-P = ParamSpec("P")
 Q = ParamSpec("Q")
 S = TypeVar("S")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 from fiveloop.core import ad, arrays, errors, ir, pytree, trace
 from fiveloop.core.api import flat_function, flatten
@@ -15,8 +15,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.native import Option
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.lower.dispatch import Build, Compiled, compiled, prepared
-
-R = TypeVar("R")
+from fiveloop.core.util import R
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.backend import client, compilation_cache
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call import call_jaxpr
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from fiveloop.core.util import P, R, T
 
 
 def stage_user(
@@ -129,8 +127,6 @@ def closed_as(what: str, fun: Callable[P, R], name: str | None, inline: bool) ->
 
     return call
 
-
-T = TypeVar("T")
 
 _PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 

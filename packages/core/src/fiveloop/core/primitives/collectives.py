@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from fiveloop.core import arrays, errors, ir, pytree, rules, trace
 from fiveloop.core.arrays import Value
 from fiveloop.core.primitives import check, convert, elementwise, family
 from fiveloop.core.primitives import collective_rules as rows
-
-T = TypeVar("T")
+from fiveloop.core.util import T
 
 
 def axis_size(axis_name: Any) -> int:

@@ -16,13 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
-from typing import ParamSpec, TypeVar
 
 from fiveloop.core import errors, ir, util
 from fiveloop.core.trace.tracer import MISUSE, locate, raised_within
+from fiveloop.core.util import P, R
 
-P = ParamSpec("P")
-R = TypeVar("R")
 VARIABLE = "FIVELOOP_TRACEBACK"
 _MISUSE = (*MISUSE, errors.DonatedError)
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import lru_cache, wraps
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -24,9 +24,8 @@ from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.modes import SPECIAL
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import BUSY, EVAL, current
+from fiveloop.core.util import P, R
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Numbers = Literal["operands", "static"]
 
 LIMIT = 1024

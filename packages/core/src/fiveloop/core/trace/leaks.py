@@ -8,12 +8,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from fiveloop.core import errors, ir
 from fiveloop.core.trace import tracer
+from fiveloop.core.util import R
 
-R = TypeVar("R")
 _DEPTH = 6
 """How many containers are looked through for a name."""
 _WAYS = 40

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from itertools import count
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend.client import AFTER_FORK
 from fiveloop.core.trace import leaks, replay, tracer
 from fiveloop.core.trace.stage import StageTrace
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from fiveloop.core.util import P, R
 
 
 class Listener(Protocol):

@@ -6,15 +6,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from fiveloop.core import util
 from fiveloop.core.arrays.array import Value
 from fiveloop.core.backend import lazy
-
-R = TypeVar("R")
+from fiveloop.core.util import R
 
 
 class Changed(Protocol):

@@ -13,7 +13,7 @@ import types
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from fiveloop.core import arrays, ir, util
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass, is_frozen
 from fiveloop.core.trace import modes, tracer
 from fiveloop.core.trace.stage import aliasing
-
-R = TypeVar("R")
+from fiveloop.core.util import R
 
 LARGEST_KEPT = 4096
 """An array of more elements is not kept alive for what was traced with it: such a function is traced again."""

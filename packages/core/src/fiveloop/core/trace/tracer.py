@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import FrameType
-from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol
 
 from fiveloop.core import ad, errors
 from fiveloop.core.arrays.array import Concrete, Fixed, Value, setter
@@ -18,6 +18,7 @@ from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
 from fiveloop.core.ir.source import Source, function_source, is_internal, raised_at, user_source
 from fiveloop.core.lower.dispatch import run_eagerly
 from fiveloop.core.rules import impl_rules
+from fiveloop.core.util import P, R
 
 
 class Trace:
@@ -323,10 +324,6 @@ def _tell_recursion(error: RecursionError, trace: Trace) -> None:
             "tracing takes every branch of `cond`, as no value is known; loop with `while_loop`, or let a static "
             f"argument end the recursion{errors.at_source(raised_at(error))}",
         )
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class Watch(Protocol):
