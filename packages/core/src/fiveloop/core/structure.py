@@ -71,8 +71,11 @@ def _described(
             second = f"{second}, which is another class of that name"
         else:
             first, second = f"{first} with {_extra(a)}", f"{second} with {_extra(b)}"
-    made = "" if second is None else _made(b, leaves_of_two)
-    return first, f"{second}{made}" if second is not None else None
+    if second is not None:
+        # Of a tree, the line that made the first part of which one is known.
+        made = (leaves_of_two[k].made for k in TREE.flatten(b)[0])
+        second += next(filter(None, made), "")
+    return first, second
 
 
 def _text(x: Any, leaves: Sequence[LeafText]) -> str | None:
@@ -101,11 +104,6 @@ def _extra(x: Any) -> str:
     """What belongs to a container beside the classes and names of its parts."""
     data = _structure(x).node_data()
     return f"{len(children_by_key(x))} parts" if data is None or data[1] is None else repr(data[1])
-
-
-def _made(x: Any, leaves: Sequence[LeafText]) -> str:
-    """The line that made the first part of a tree of which one is known."""
-    return next((leaves[k].made for k in TREE.flatten(x)[0] if leaves[k].made), "")
 
 
 def _structure(x: Any) -> TreeDef:

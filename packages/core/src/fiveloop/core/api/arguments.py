@@ -484,7 +484,9 @@ class NumpyCall:
             raise _Unfit
 
         def miss(*leaves: Any) -> Any:
-            given, fixed = map(_opened, leaves), iter(static)
+            # A leaf as it was before its rule, as far as its type goes.
+            opened = [arrays.of_buffer(x) if type(x) is client.BUFFER_CLASS else x for x in leaves]
+            given, fixed = iter(opened), iter(static)
             whole = [next(fixed) if kind is Exact else next(given) for kind in kinds]
             args, kwargs = tree.unflatten(whole)
             result, fast = self._miss(*args, **kwargs)[:2]
@@ -496,8 +498,3 @@ class NumpyCall:
 
 
 _Way = tuple[Call, tuple[Rule, ...]]
-
-
-def _opened(x: Any) -> Any:
-    """A leaf as it was before its rule, as far as its type goes."""
-    return arrays.of_buffer(x) if type(x) is client.BUFFER_CLASS else x

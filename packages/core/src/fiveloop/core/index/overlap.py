@@ -36,13 +36,10 @@ def overlap(x: Indexer, of_x: ad.Values, y: Indexer, of_y: ad.Values, shape: Any
 
 def always_apart(x: Indexer, y: Indexer) -> bool:
     """Whether some axis tells two indices apart whatever their operands are."""
-    ours, theirs = ([_fixed(e) for e in indexer.entries] for indexer in (x, y))
-    pairs = zip(ours, theirs, strict=True)
-    return any(a is not None and b is not None and _disjoint(a, b) for a, b in pairs)
-
-
-def _fixed(entry: Entry) -> Positions:
-    return None if is_dynamic(entry) else _positions(entry, None, 0)
+    pairs = zip(x.entries, y.entries, strict=True)
+    fixed = [pair for pair in pairs if not any(map(is_dynamic, pair))]
+    ends = [[_positions(entry, None, 0) for entry in pair] for pair in fixed]
+    return any(a is not None and b is not None and _disjoint(a, b) for a, b in ends)
 
 
 def _elements(along: Sequence[Positions], shape: Any) -> np.ndarray[Any, Any]:

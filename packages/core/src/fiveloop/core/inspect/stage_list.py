@@ -184,32 +184,17 @@ def _after_pass(step: Pass, before: Stages) -> ir.Jaxpr:
     return step.run(jaxpr) if step.applies(jaxpr) else jaxpr
 
 
-def _nonzero(jaxpr: ir.Jaxpr) -> util.Mask:
-    """Which inputs are differentiated: all that can be."""
+def _traced(before: Stages) -> tuple[ir.Jaxpr, util.Mask]:
+    """The program, and which of its inputs are differentiated: all that can be."""
+    jaxpr = before.jaxpr("trace")
     mask = tuple(aval.differentiable for aval in jaxpr.in_avals)
     if not any(mask):
         raise NoStage("no input is floating, so there is nothing to differentiate")
-    return mask
-
-
-def _jvp(before: Stages) -> ir.Jaxpr:
-    jaxpr = before.jaxpr("trace")
-    return transforms.jvp_jaxpr(jaxpr, _nonzero(jaxpr))[0]
-
-
-def _known(before: Stages) -> ir.Jaxpr:
-    jaxpr = before.jaxpr("trace")
-    return transforms.linearize_jaxpr(jaxpr, _nonzero(jaxpr))[0]
-
-
-def _linear(before: Stages) -> ir.Jaxpr:
-    jaxpr = before.jaxpr("trace")
-    return transforms.linearize_jaxpr(jaxpr, _nonzero(jaxpr))[1]
+    return jaxpr, mask
 
 
 def _transposed(before: Stages) -> ir.Jaxpr:
-    jaxpr = before.jaxpr("trace")
-    nonzero = _nonzero(jaxpr)
+    jaxpr, nonzero = _traced(before)
     linear, num_res = before.jaxpr("linear"), transforms.linearize_jaxpr(jaxpr, nonzero)[3]
     mask = (False,) * num_res + (True,) * sum(nonzero)
     return transforms.transpose_jaxpr(linear, mask, (True,) * len(linear.outvars))[0]
@@ -219,9 +204,21 @@ _DERIVATIVES = (
     StageRule(
         "trace", "the program as the function was traced", lambda before: before.jaxpr("trace")
     ),
-    StageRule("jvp", "[*inputs, *tangents] -> [*results, *tangents of those that have one]", _jvp),
-    StageRule("known", "[*inputs] -> [*results, *residuals]", _known),
-    StageRule("linear", "[*residuals, *tangents] -> [*tangents of results]", _linear),
+    StageRule(
+        "jvp",
+        "[*inputs, *tangents] -> [*results, *tangents of those that have one]",
+        lambda before: transforms.jvp_jaxpr(*_traced(before))[0],
+    ),
+    StageRule(
+        "known",
+        "[*inputs] -> [*results, *residuals]",
+        lambda before: transforms.linearize_jaxpr(*_traced(before))[0],
+    ),
+    StageRule(
+        "linear",
+        "[*residuals, *tangents] -> [*tangents of results]",
+        lambda before: transforms.linearize_jaxpr(*_traced(before))[1],
+    ),
     StageRule("transposed", "[*residuals, *cotangents of results] -> [*cotangents]", _transposed),
 )
 _MACHINE = (

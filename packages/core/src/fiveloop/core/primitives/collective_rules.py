@@ -303,23 +303,6 @@ def _effects(p: Any) -> ir.Effects:
     return frozenset(ir.NamedAxisEffect(axis) for axis in ir.axes_in(p))
 
 
-def _same_shape(name: str, x: ir.ShapedArray, p: Any) -> tuple[int, ...]:
-    return x.shape
-
-
-def _gathered_shape(name: str, x: ir.ShapedArray, p: AxisParams) -> tuple[int, ...]:
-    return _with_parts(x.shape, p.axis, p)
-
-
-def _scattered_shape(name: str, x: ir.ShapedArray, p: AxisParams) -> tuple[int, ...]:
-    return _without_parts(name, "scatter_dimension", x, p.axis, p)
-
-
-def _exchanged_shape(name: str, x: ir.ShapedArray, p: AllToAllParams) -> tuple[int, ...]:
-    part = _without_parts(name, "split_axis", x, p.split_axis, p)
-    return _with_parts(part, p.concat_axis, p)
-
-
 def _with_parts(part: ir.Shape, axis: int, p: Any) -> tuple[int, ...]:
     """The shape of as many parts as there are lanes, along an axis."""
     shape = list(part)
@@ -395,13 +378,20 @@ def _define(
     )
 
 
-_define(psum_p, "iufc", _same_shape, partial(_reduce_rows, broadcast.reduce_sum), psum_p)
-_define(pmax_p, "biuf", _same_shape, partial(_reduce_rows, reduce_max))
-_define(pmin_p, "biuf", _same_shape, partial(_reduce_rows, reduce_min))
-_define(all_gather_p, "biufc", _gathered_shape, _gather_rows, psum_scatter_p)
-_define(psum_scatter_p, "iufc", _scattered_shape, _scatter_rows, all_gather_p)
-_define(all_to_all_p, "biufc", _exchanged_shape, _exchange_rows, all_to_all_p)
-_define(ppermute_p, "biufc", _same_shape, _permute_rows, ppermute_p)
+# The shape of a lane's result from the name, a lane's operand and the params, for each row.
+_same: LaneShape = lambda name, x, p: x.shape
+_gathered: LaneShape = lambda name, x, p: _with_parts(x.shape, p.axis, p)
+_scattered: LaneShape = lambda name, x, p: _without_parts(name, "scatter_dimension", x, p.axis, p)
+_exchanged: LaneShape = lambda name, x, p: _with_parts(
+    _without_parts(name, "split_axis", x, p.split_axis, p), p.concat_axis, p
+)
+_define(psum_p, "iufc", _same, partial(_reduce_rows, broadcast.reduce_sum), psum_p)
+_define(pmax_p, "biuf", _same, partial(_reduce_rows, reduce_max))
+_define(pmin_p, "biuf", _same, partial(_reduce_rows, reduce_min))
+_define(all_gather_p, "biufc", _gathered, _gather_rows, psum_scatter_p)
+_define(psum_scatter_p, "iufc", _scattered, _scatter_rows, all_gather_p)
+_define(all_to_all_p, "biufc", _exchanged, _exchange_rows, all_to_all_p)
+_define(ppermute_p, "biufc", _same, _permute_rows, ppermute_p)
 rules.define(
     axis_index_p,
     abstract_eval=lambda avals, p: ([ir.ShapedArray((), INT32)], _effects(p)),

@@ -278,10 +278,6 @@ def _take_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: TakeParam
     return [trace.bind1(take_p, x, *moved, params=replace(p, indexer=indexer))], [place]
 
 
-def _pretty(eqn: ir.Eqn, names: ir.Names) -> str:
-    return f"{names.binder(eqn.outvars[0])} = {place_of(eqn, names, eqn.invars[1:])}{promises(eqn)}"
-
-
 def place_of(eqn: ir.Eqn, names: ir.Names, index: Sequence[ir.Atom]) -> str:
     """The first operand of an equation at an index, as it is written: `a[i, 2:5]`."""
     x = eqn.invars[0]
@@ -304,7 +300,12 @@ rules.define(
     batch=_take_batch,
     view=lambda p: p.indexer.is_block,
 )
-ir.define_printer(take_p, _pretty)
+ir.define_printer(
+    take_p,
+    lambda e, names: (
+        f"{names.binder(e.outvars[0])} = {place_of(e, names, e.invars[1:])}{promises(e)}"
+    ),
+)
 
 
 # resolve_index

@@ -85,17 +85,14 @@ def _kept_on_purpose(x: object, known: list[Any]) -> bool:
             return False
         if any(isinstance(r, (FrameType, ModuleType)) for r in holders):
             return False
-        level = [r for r in holders if id(r) not in seen and not _keeps(r)]
+        unseen = (r for r in holders if id(r) not in seen)
+        level = [r for r in unseen if not getattr(type(r), "keeps_traced", False)]
         if not level:
             return True
         seen.update(map(id, level))
         # This list is no holder.
         del holders
     return False
-
-
-def _keeps(holder: object) -> bool:
-    return bool(getattr(type(holder), "keeps_traced", False))
 
 
 def _leak(held: tracer.Tracer) -> errors.LeakError:
