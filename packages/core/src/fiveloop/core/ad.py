@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from fiveloop.core.arrays.array import Value
 from fiveloop.core.dataclass import dataclass
@@ -41,6 +41,8 @@ class Accumulator:
 
 Tangent: TypeAlias = Value | Zero
 Operand: TypeAlias = Value | UndefinedPrimal | Accumulator
+Function: TypeAlias = Callable[..., Sequence[Any]]
+"""A function of values: it gives a sequence of values or, before they are checked, of what can be made one."""
 
 # What rules take ...
 Values: TypeAlias = Sequence[Value]

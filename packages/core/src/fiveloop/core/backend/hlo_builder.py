@@ -92,6 +92,8 @@ class IRValue:
 
 
 IRValues: TypeAlias = Sequence[IRValue]
+Region: TypeAlias = Callable[[], list[IRValue]]
+"""Writes the operations of a region, and gives its results."""
 
 
 def names(values: IRValues) -> str:
@@ -460,32 +462,21 @@ def while_(
 
 
 def if_(
-    b: Builder,
-    pred: IRValue,
-    then: Callable[[], list[IRValue]],
-    else_: Callable[[], list[IRValue]],
-    results: Sequence[TypeSpec],
+    b: Builder, pred: IRValue, then: Region, else_: Region, results: Sequence[TypeSpec]
 ) -> list[IRValue]:
     """The results of one of two branches, by a scalar predicate."""
     return _branches(b, "stablehlo.if", pred, [then, else_], results)
 
 
 def case(
-    b: Builder,
-    index: IRValue,
-    branches: Sequence[Callable[[], list[IRValue]]],
-    results: Sequence[TypeSpec],
+    b: Builder, index: IRValue, branches: Sequence[Region], results: Sequence[TypeSpec]
 ) -> list[IRValue]:
     """The results of one branch of many, by a scalar i32; an index out of range takes the last."""
     return _branches(b, "stablehlo.case", index, branches, results)
 
 
 def _branches(
-    b: Builder,
-    op: str,
-    chosen: IRValue,
-    branches: Sequence[Callable[[], list[IRValue]]],
-    results: Sequence[TypeSpec],
+    b: Builder, op: str, chosen: IRValue, branches: Sequence[Region], results: Sequence[TypeSpec]
 ) -> list[IRValue]:
     texts = []
     for k, branch in enumerate(branches):

@@ -62,9 +62,7 @@ def _written(jaxpr: ir.Jaxpr, tangents: ad.Tangents) -> list[bool]:
     return [nz and next(places) in written for nz in nonzero]
 
 
-def closed_over(
-    functions: Sequence[Any], probe: Callable[..., Sequence[Any]], avals: ir.Avals
-) -> list[Value]:
+def closed_over(functions: Sequence[Any], probe: ad.Function, avals: ir.Avals) -> list[Value]:
     """The traced values and Refs that functions close over, found by a trial run of `probe`, which calls them.
 
     A trial that fails finds what was used until then: its error comes up when the rule is used.

@@ -8,7 +8,7 @@ it, whose predicate XLA cannot fold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
@@ -59,10 +59,7 @@ def emit_order(
 
 
 def guarded(
-    b: hlo.Builder,
-    place: hlo.IRValue,
-    read: Callable[[], list[hlo.IRValue]],
-    results: Sequence[hlo.TypeSpec],
+    b: hlo.Builder, place: hlo.IRValue, read: hlo.Region, results: Sequence[hlo.TypeSpec]
 ) -> list[hlo.IRValue]:
     """A read at a place, in an `if` that is always taken: the place with its lowest bit set is not zero.
 
@@ -82,10 +79,7 @@ def guarded(
 
 
 def opaque_branch(
-    b: hlo.Builder,
-    values: hlo.IRValues,
-    run: Callable[[], list[hlo.IRValue]],
-    results: Sequence[hlo.TypeSpec],
+    b: hlo.Builder, values: hlo.IRValues, run: hlo.Region, results: Sequence[hlo.TypeSpec]
 ) -> list[hlo.IRValue] | None:
     """What `run` gives, in a branch that the bits of one of the values say is taken; None if none is a number."""
     filled = [x for x in values if 0 not in x.shape]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any, ClassVar
 
@@ -11,8 +11,6 @@ from fiveloop.core import ad, arrays, errors, ir, rules, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.trace import tracer
-
-FlatFunction = Callable[..., Sequence[Any]]
 
 
 class StageTracer(tracer.Tracer):
@@ -146,7 +144,7 @@ class Staged:
 
 @tracer.leak_checked
 def stage(
-    fun: FlatFunction,
+    fun: ad.Function,
     avals: ir.Avals,
     name: str = "",
     user_fun: object = None,
@@ -186,7 +184,7 @@ def stage(
 
 
 @tracer.leak_checked
-def captured_by(fun: FlatFunction, avals: ir.Avals) -> list[Value]:
+def captured_by(fun: ad.Function, avals: ir.Avals) -> list[Value]:
     """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
     trace = StageTrace(tracer.current_trace(), fun)
     with suppress(Exception), tracer.running(trace):
@@ -196,7 +194,7 @@ def captured_by(fun: FlatFunction, avals: ir.Avals) -> list[Value]:
 
 
 def stage_closed(
-    fun: FlatFunction, avals: ir.Avals, name: str = "", hints: Sequence[str] = ()
+    fun: ad.Function, avals: ir.Avals, name: str = "", hints: Sequence[str] = ()
 ) -> ir.Jaxpr:
     """Trace a flat function of the library's own, which closes over no tracer; `hints` name its inputs.
 

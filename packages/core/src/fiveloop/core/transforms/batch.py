@@ -7,7 +7,7 @@ split rule: what does not depend on it runs once, with the effects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -193,7 +193,7 @@ class BatchTrace(tracer.Trace):
 
 @tracer.leak_checked
 def batch_flat(
-    fun: Callable[..., Sequence[Any]],
+    fun: ad.Function,
     size: int,
     values: ad.Values,
     dims: Sequence[BatchDim],
@@ -217,7 +217,7 @@ def batch_flat(
 @tracer.leak_checked
 def batch_over(
     axis: ir.NamedAxis | None,
-    fun: Callable[..., Sequence[Any]],
+    fun: ad.Function,
     size: int,
     values: ad.Values,
     dims: Sequence[BatchDim],
@@ -229,10 +229,7 @@ def batch_over(
 
 
 def run_batch(
-    trace: BatchTrace,
-    fun: Callable[..., Sequence[Any]],
-    values: ad.Values,
-    dims: Sequence[BatchDim],
+    trace: BatchTrace, fun: ad.Function, values: ad.Values, dims: Sequence[BatchDim]
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function under a trace, which ends with it, and their batch axes."""
     args = trace.enter(values, dims)
@@ -444,7 +441,7 @@ def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequen
 
 @tracer.leak_checked
 def batch_directions(
-    fun: Callable[..., Sequence[Any]], size: int, values: ad.Values, user_fun: object
+    fun: ad.Function, size: int, values: ad.Values, user_fun: object
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a derivative in many directions, which lie in axis 0 of each value, and their batch axes."""
     trace = DirectionTrace(tracer.current_trace(), size, user_fun, binds_batch=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import ad, arrays, ir, rules, util
@@ -169,10 +169,7 @@ class JvpTrace(tracer.Trace):
 
 @tracer.leak_checked
 def jvp_flat(
-    fun: Callable[..., Sequence[Any]],
-    primals: ad.Values,
-    tangents: ad.Tangents,
-    user_fun: object = None,
+    fun: ad.Function, primals: ad.Values, tangents: ad.Tangents, user_fun: object = None
 ) -> ad.Duals:
     """The outputs of a flat function, and their tangents."""
     trace = JvpTrace(tracer.current_trace(), user_fun or fun)

@@ -6,7 +6,7 @@ it runs online, operation by operation, so that Python control flow on values wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, ir, rules, trace, util
@@ -43,10 +43,7 @@ class Linear:
 
 
 def linearize_flat(
-    fun: Callable[..., Sequence[Any]],
-    primals: ad.Values,
-    nonzero: util.Mask,
-    user_fun: object = None,
+    fun: ad.Function, primals: ad.Values, nonzero: util.Mask, user_fun: object = None
 ) -> tuple[list[Value], Linear]:
     """The outputs of a flat function, and its derivative in the inputs that `nonzero` marks."""
     run = _linearize_staged if trace.is_staging(trace.current_trace()) else _linearize_online
@@ -91,7 +88,7 @@ def linearize_jaxpr(
 
 
 def _linearize_staged(
-    fun: Callable[..., Sequence[Any]], primals: ad.Values, nonzero: util.Mask, user_fun: object
+    fun: ad.Function, primals: ad.Values, nonzero: util.Mask, user_fun: object
 ) -> tuple[list[Value], Linear]:
     staged = trace.stage(fun, [x.aval for x in primals], user_fun=user_fun)
     # staged.jaxpr : [*captured, *primals] -> [*outs]
@@ -130,7 +127,7 @@ class PartialTrace(trace.StageTrace):
 
 @trace.leak_checked
 def _linearize_online(
-    fun: Callable[..., Sequence[Any]], primals: ad.Values, nonzero: util.Mask, user_fun: object
+    fun: ad.Function, primals: ad.Values, nonzero: util.Mask, user_fun: object
 ) -> tuple[list[Value], Linear]:
     tape = PartialTrace(trace.current_trace(), user_fun)
     unknowns = [tape.new_arg(x.aval.tangent()) for x in util.select_by(nonzero, primals)]
