@@ -20,6 +20,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 U = TypeVar("U")
 Mask = tuple[bool, ...]
+Fun = Callable[..., Any]
+"""A function of any arguments, such as one of the user's."""
 
 
 PLAIN = frozenset([int, bool, str, bytes, NoneType])

@@ -21,9 +21,10 @@ from fiveloop.core.backend import client
 from fiveloop.core.backend.call import Miss, fast_function, reads_numbers_wide
 from fiveloop.core.backend.tree import TREE, TreeDef
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass
+from fiveloop.core.util import Fun
 
 
-def static_key(what: str, fun: Callable[..., Any], given: Sequence[tuple[int | str, Any]]) -> Any:
+def static_key(what: str, fun: Fun, given: Sequence[tuple[int | str, Any]]) -> Any:
     """What tells calls with different static arguments apart: their places or names, types and values."""
     for k, x in given:
         if _has_hash(x) and not isinstance(x, trace.Tracer):
@@ -124,9 +125,7 @@ class Chosen:
         """The places of the other arguments of a call."""
         return [k for k in range(num_args) if k not in self.nums]
 
-    def of_others(
-        self, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any]
-    ) -> Callable[..., Any]:
+    def of_others(self, fun: Fun, args: Any, kwargs: dict[str, Any]) -> Fun:
         """The function of the other arguments of a call, with these as they are."""
         return of_places(fun, *self.of(args, kwargs), self.other_places(len(args)))
 
@@ -134,7 +133,7 @@ class Chosen:
         """What the leaves of the other arguments are called."""
         return flatten.argument_naming(what, fun, self.other_places(num_args))
 
-    def key(self, what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def key(self, what: str, fun: Fun, args: Any, kwargs: Any) -> Any:
         """What tells calls apart in which these differ; TypeError if one cannot be compared."""
         placed, named = self.of(args, kwargs)
         return static_key(what, fun, [*placed.items(), *named.items()])
@@ -150,9 +149,7 @@ class Chosen:
         return tuple(given), {k: change(x) if k in self.names else x for k, x in kwargs.items()}
 
 
-def of_places(
-    fun: Callable[..., Any], fixed: dict[int, Any], named: dict[str, Any], places: Sequence[int]
-) -> Callable[..., Any]:
+def of_places(fun: Fun, fixed: dict[int, Any], named: dict[str, Any], places: Sequence[int]) -> Fun:
     """The function of the arguments at `places`; the others are `fixed`, and `named`.
 
     It holds these alone. More arguments than there are places come after all others.
@@ -167,11 +164,7 @@ def of_places(
 
 
 def chosen_arguments(
-    what: str,
-    fun: Callable[..., Any],
-    nums: int | Sequence[int],
-    names: str | Sequence[str],
-    kind: str = "static",
+    what: str, fun: Fun, nums: int | Sequence[int], names: str | Sequence[str], kind: str = "static"
 ) -> Chosen:
     """Arguments of a kind, static or donated, by place and by name: each is both, where the signature tells."""
     of = f"{what} of {flatten.function_name(fun)}"
@@ -206,11 +199,11 @@ def chosen_arguments(
 @trace.boundary
 def with_static(
     what: str,
-    fun: Callable[..., Any],
+    fun: Fun,
     nums: int | Sequence[int],
     names: str | Sequence[str],
-    transform: Callable[[Callable[..., Any]], Callable[..., Any]],
-) -> Callable[..., Any]:
+    transform: Callable[[Fun], Fun],
+) -> Fun:
     """A transform of the function of the other arguments, made at each call for its static ones."""
     static = chosen_arguments(what, fun, nums, names)
 
@@ -229,7 +222,7 @@ def with_static(
     return call
 
 
-def _without(fun: Callable[..., Any], nums: Sequence[int], names: set[str]) -> Any:
+def _without(fun: Fun, nums: Sequence[int], names: set[str]) -> Any:
     """The signature of the function of the other arguments."""
     whole = signature(fun)
     items: list[Parameter] = list(whole.parameters.values())
@@ -254,7 +247,7 @@ class Differentiation:
     """What a derivative is asked of: `what` names the transform in messages."""
 
     what: str
-    fun: Callable[..., Any]
+    fun: Fun
     argnums: Argnums
     has_aux: bool = False
     holomorphic: bool = False
@@ -327,7 +320,6 @@ class Differentiation:
 
 
 Rule = Callable[[Any], Any]
-Call = Callable[..., Any]
 
 SMALL = 1 << 16
 """Up to so many bytes an array is copied on the host, from there on to the device (measured)."""
@@ -404,7 +396,7 @@ class NumpyCall:
     leaves. `miss` is asked as on the C++ path. `run` is the call.
     """
 
-    def __init__(self, name: str, miss: Miss, slow: Call, static: Chosen) -> None:
+    def __init__(self, name: str, miss: Miss, slow: Fun, static: Chosen) -> None:
         self._name, self._miss, self._slow, self._static = name, miss, slow, static
         self._ones: dict[type, _Way] = {}
         self._pairs: dict[tuple[type, type], _Way] = {}
@@ -412,7 +404,7 @@ class NumpyCall:
         self.call_arrays(slow)
         self.run = self._call()
 
-    def call_arrays(self, arrays_only: Call) -> None:
+    def call_arrays(self, arrays_only: Fun) -> None:
         """Choose what gets calls of arrays alone from now on."""
         self._arrays_only = arrays_only
         array = arrays.Array
@@ -425,7 +417,7 @@ class NumpyCall:
         self._pairs.clear()
         self._trees.clear()
 
-    def _call(self) -> Call:
+    def _call(self) -> Fun:
         """The call: one argument, or two, that are no containers take a short way, and no frame of a guard's own."""
         of_one, of_two, slow = self._ones.get, self._pairs.get, self._slow
 
@@ -497,4 +489,4 @@ class NumpyCall:
         return run, tuple([_RULES[kind] for kind in dynamic])
 
 
-_Way = tuple[Call, tuple[Rule, ...]]
+_Way = tuple[Fun, tuple[Rule, ...]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fiveloop.core import ad, arrays, ir, pytree, rules, transforms
@@ -11,6 +11,7 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access
+from fiveloop.core.util import Fun
 
 IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
 IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
@@ -35,7 +36,7 @@ class FlatFunction:
     holds, too, and `unflatten` creates another of that; else Refs among the results are left as they are.
     """
 
-    fun: Callable[..., Any]
+    fun: Fun
     in_tree: TreeDef
     has_aux: bool = False
     user_fun: object = None
@@ -197,11 +198,7 @@ def _released(*args: Any, **kwargs: Any) -> Any:
 
 
 def lending(
-    fun: Callable[..., Any],
-    tree: TreeDef,
-    values: ad.Values,
-    has_aux: bool = False,
-    user_fun: object = None,
+    fun: Fun, tree: TreeDef, values: ad.Values, has_aux: bool = False, user_fun: object = None
 ) -> tuple[FlatFunction, list[Value]]:
     """A function to be differentiated, and its arguments, with the contents of Refs in their place."""
     if not any(x.aval.accumulates for x in values):
@@ -220,7 +217,7 @@ def contents_of(tree: Any) -> tuple[Any, list[Value | None]]:
 
 
 def call_as_python(
-    fun: Callable[..., Any], args: Any, kwargs: Any, what: flatten.Naming, user_fun: object = None
+    fun: Fun, args: Any, kwargs: Any, what: flatten.Naming, user_fun: object = None
 ) -> Any:
     """A function run as it is, with its arguments and results made arrays as if it had been traced."""
     values, tree = flatten.flatten_values((args, kwargs), what)

@@ -8,6 +8,7 @@ from numpy.typing import DTypeLike
 
 from .hlo_builder import (
     Builder,
+    Ints,
     IRValue,
     IRValues,
     TypeSpec,
@@ -37,14 +38,14 @@ from .hlo_elementwise import (
 # shapes
 
 
-def iota(b: Builder, shape: Sequence[int], dtype: DTypeLike, dimension: int) -> IRValue:
+def iota(b: Builder, shape: Ints, dtype: DTypeLike, dimension: int) -> IRValue:
     """An array that counts 0, 1, 2, ... along one dimension."""
     out = np.dtype(dtype)
     text = f"stablehlo.iota dim = {dimension} : {tensor_type(shape, out)}"
     return b.emit(text, tuple(shape), out)
 
 
-def broadcast_in_dim(b: Builder, x: IRValue, shape: Sequence[int], dims: Sequence[int]) -> IRValue:
+def broadcast_in_dim(b: Builder, x: IRValue, shape: Ints, dims: Ints) -> IRValue:
     """`x` repeated to `shape`; axis k of `x` becomes axis `dims[k]`."""
     out = tuple(shape)
     if out == x.shape and tuple(dims) == tuple(range(len(out))):
@@ -53,7 +54,7 @@ def broadcast_in_dim(b: Builder, x: IRValue, shape: Sequence[int], dims: Sequenc
     return b.emit(f"{text} : ({x.type}) -> {tensor_type(out, x.dtype)}", out, x.dtype)
 
 
-def reshape(b: Builder, x: IRValue, shape: Sequence[int]) -> IRValue:
+def reshape(b: Builder, x: IRValue, shape: Ints) -> IRValue:
     """The same elements, in row-major order, under another shape."""
     out = tuple(shape)
     if out == x.shape:
@@ -62,7 +63,7 @@ def reshape(b: Builder, x: IRValue, shape: Sequence[int]) -> IRValue:
     return b.emit(text, out, x.dtype)
 
 
-def transpose(b: Builder, x: IRValue, perm: Sequence[int]) -> IRValue:
+def transpose(b: Builder, x: IRValue, perm: Ints) -> IRValue:
     """Axes reordered: axis k of the result is axis `perm[k]` of `x`."""
     if tuple(perm) == tuple(range(len(x.shape))):
         return x
@@ -71,7 +72,7 @@ def transpose(b: Builder, x: IRValue, perm: Sequence[int]) -> IRValue:
     return b.emit(f"{text} : ({x.type}) -> {tensor_type(shape, x.dtype)}", shape, x.dtype)
 
 
-def reverse(b: Builder, x: IRValue, dims: Sequence[int]) -> IRValue:
+def reverse(b: Builder, x: IRValue, dims: Ints) -> IRValue:
     """The order of elements turned round along `dims`."""
     if not len(dims):
         return x
@@ -90,14 +91,7 @@ def concatenate(b: Builder, xs: IRValues, dim: int) -> IRValue:
     return b.emit(text, tuple(shape), xs[0].dtype)
 
 
-def pad(
-    b: Builder,
-    x: IRValue,
-    value: IRValue,
-    low: Sequence[int],
-    high: Sequence[int],
-    interior: Sequence[int],
-) -> IRValue:
+def pad(b: Builder, x: IRValue, value: IRValue, low: Ints, high: Ints, interior: Ints) -> IRValue:
     """`x` with a scalar put around and between its elements; negative amounts cut."""
     sizes = zip(x.shape, low, high, interior, strict=True)
     shape = tuple([lo + hi + n + max(n - 1, 0) * inner for n, lo, hi, inner in sizes])
@@ -109,9 +103,7 @@ def pad(
 # parts
 
 
-def slice(
-    b: Builder, x: IRValue, start: Sequence[int], limit: Sequence[int], strides: Sequence[int]
-) -> IRValue:
+def slice(b: Builder, x: IRValue, start: Ints, limit: Ints, strides: Ints) -> IRValue:
     """Elements from `start` up to `limit` by `strides`, along every axis."""
     bounds = [*zip(start, limit, strides, strict=True)]
     if bounds == [(0, d, 1) for d in x.shape]:
@@ -122,7 +114,7 @@ def slice(
     return b.emit(text, shape, x.dtype)
 
 
-def dynamic_slice(b: Builder, x: IRValue, starts: IRValues, sizes: Sequence[int]) -> IRValue:
+def dynamic_slice(b: Builder, x: IRValue, starts: IRValues, sizes: Ints) -> IRValue:
     """A block of `sizes` at run-time `starts`, which are clamped so that the block fits."""
     if not x.shape:
         return x
@@ -146,13 +138,13 @@ def gather(
     operand: IRValue,
     indices: IRValue,
     *,
-    offset_dims: Sequence[int],
-    collapsed_slice_dims: Sequence[int],
-    operand_batching_dims: Sequence[int] = (),
-    start_indices_batching_dims: Sequence[int] = (),
-    start_index_map: Sequence[int],
+    offset_dims: Ints,
+    collapsed_slice_dims: Ints,
+    operand_batching_dims: Ints = (),
+    start_indices_batching_dims: Ints = (),
+    start_index_map: Ints,
     index_vector_dim: int,
-    slice_sizes: Sequence[int],
+    slice_sizes: Ints,
     indices_are_sorted: bool = False,
 ) -> IRValue:
     """Blocks of `operand` at many run-time positions; positions are clamped."""
@@ -183,11 +175,11 @@ def scatter(
     indices: IRValue,
     updates: IRValue,
     *,
-    update_window_dims: Sequence[int],
-    inserted_window_dims: Sequence[int],
-    input_batching_dims: Sequence[int] = (),
-    scatter_indices_batching_dims: Sequence[int] = (),
-    scatter_dims_to_operand_dims: Sequence[int],
+    update_window_dims: Ints,
+    inserted_window_dims: Ints,
+    input_batching_dims: Ints = (),
+    scatter_indices_batching_dims: Ints = (),
+    scatter_dims_to_operand_dims: Ints,
     index_vector_dim: int,
     kind: str = "set",
     unique_indices: bool = False,
@@ -218,7 +210,7 @@ def scatter(
     return generic(b, "stablehlo.scatter", operands, out, attrs, [body])[0]
 
 
-def _dimension_numbers(**dims: Sequence[int]) -> str:
+def _dimension_numbers(**dims: Ints) -> str:
     """The lists that are not empty, each followed by a comma."""
     return "".join([f"{key} = {int_list(value)}, " for key, value in dims.items() if len(value)])
 
@@ -230,7 +222,7 @@ def _bool(flag: bool) -> str:
 # combining elements
 
 
-def reduce(b: Builder, x: IRValue, dims: Sequence[int], kind: str) -> IRValue:
+def reduce(b: Builder, x: IRValue, dims: Ints, kind: str) -> IRValue:
     """`x` combined along `dims`; `kind` is add, mul, max, min, and, or."""
     if not len(dims):
         return x
@@ -248,7 +240,7 @@ def reduce_generic(
     b: Builder,
     xs: IRValues,
     inits: IRValues,
-    dims: Sequence[int],
+    dims: Ints,
     body: Callable[[list[IRValue], list[IRValue]], list[IRValue]],
 ) -> list[IRValue]:
     """Several arrays combined together: `body(left, right)` on scalars, one of each per array."""
@@ -264,11 +256,11 @@ def reduce_window(
     b: Builder,
     x: IRValue,
     kind: str,
-    window: Sequence[int],
-    strides: Sequence[int] | None = None,
+    window: Ints,
+    strides: Ints | None = None,
     padding: Sequence[tuple[int, int]] | None = None,
-    base_dilations: Sequence[int] | None = None,
-    window_dilations: Sequence[int] | None = None,
+    base_dilations: Ints | None = None,
+    window_dilations: Ints | None = None,
 ) -> IRValue:
     """`x` combined within a window that slides over it, padded with the identity."""
     ones = [1] * len(x.shape)
@@ -358,7 +350,7 @@ def _sort_parts(b: Builder, x: IRValue) -> list[IRValue]:
     return [select(b, compare(b, x, x, "NE"), nan, one_zero)]
 
 
-def _without(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+def _without(shape: Ints, dims: Ints) -> tuple[int, ...]:
     return tuple([d for i, d in enumerate(shape) if i not in dims])
 
 
@@ -374,10 +366,10 @@ def dot_general(
     b: Builder,
     x: IRValue,
     y: IRValue,
-    lhs_batch: Sequence[int],
-    rhs_batch: Sequence[int],
-    lhs_contract: Sequence[int],
-    rhs_contract: Sequence[int],
+    lhs_batch: Ints,
+    rhs_batch: Ints,
+    lhs_contract: Ints,
+    rhs_contract: Ints,
     out_dtype: DTypeLike,
     precision: str | tuple[str, str] | None = None,
 ) -> IRValue:
@@ -415,8 +407,8 @@ def _product(
     b: Builder,
     x: IRValue,
     y: IRValue,
-    axes: tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int]],
-    shape: Sequence[int],
+    axes: tuple[Ints, Ints, Ints, Ints],
+    shape: Ints,
     out_dtype: DTypeLike,
     precision: str | tuple[str, str] | None,
 ) -> IRValue:
@@ -483,9 +475,7 @@ Distances = Mapping[int, IRValue]
 """For some axes, how far a block is from the place where it fits."""
 
 
-def slice_or_zero(
-    b: Builder, x: IRValue, starts: IRValues, sizes: Sequence[int], axes: Sequence[int]
-) -> IRValue:
+def slice_or_zero(b: Builder, x: IRValue, starts: IRValues, sizes: Ints, axes: Ints) -> IRValue:
     """A block of `sizes` at run-time `starts`, with zeros where it lies outside along `axes`."""
     fitting, away = _fitting(b, x, starts, sizes, axes)
     found = dynamic_slice(b, x, fitting, sizes)
@@ -493,9 +483,7 @@ def slice_or_zero(
     return select(b, _inside(b, sizes, away), _moved(b, found, away), zero)
 
 
-def update_inside(
-    b: Builder, x: IRValue, update: IRValue, starts: IRValues, axes: Sequence[int]
-) -> IRValue:
+def update_inside(b: Builder, x: IRValue, update: IRValue, starts: IRValues, axes: Ints) -> IRValue:
     """`x` with a block replaced at run-time `starts`, without what lies outside along `axes`."""
     fitting, away = _fitting(b, x, starts, update.shape, axes)
     back = {k: neg(b, d) for k, d in away.items()}
@@ -509,9 +497,9 @@ def zero_outside(
     blocks: IRValue,
     x: IRValue,
     indices: IRValue,
-    index_map: Sequence[int],
-    sizes: Sequence[int],
-    window_dims: Sequence[int],
+    index_map: Ints,
+    sizes: Ints,
+    window_dims: Ints,
 ) -> IRValue:
     """What a gather reads, with zeros in the place of blocks that do not fit."""
     last = [x.shape[k] - sizes[k] for k in index_map]
@@ -526,7 +514,7 @@ def zero_outside(
 
 
 def _fitting(
-    b: Builder, x: IRValue, starts: IRValues, sizes: Sequence[int], axes: Sequence[int]
+    b: Builder, x: IRValue, starts: IRValues, sizes: Ints, axes: Ints
 ) -> tuple[list[IRValue], Distances]:
     """The starts moved until the block fits, and how far they were away."""
     fitting, away = list(starts), {}
@@ -538,7 +526,7 @@ def _fitting(
     return fitting, away
 
 
-def _inside(b: Builder, sizes: Sequence[int], away: Distances) -> IRValue:
+def _inside(b: Builder, sizes: Ints, away: Distances) -> IRValue:
     """For each position of a block, or for the whole of it, whether it is in the block again so far away."""
     masks = [_inside_along(b, sizes[k], d) for k, d in away.items()]
     if all(not mask.shape for mask in masks):

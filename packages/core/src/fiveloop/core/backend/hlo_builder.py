@@ -19,6 +19,7 @@ from ..dataclass import dataclass, field
 from .native import jaxlib_version
 
 Shape: TypeAlias = tuple[int, ...]
+Ints: TypeAlias = Sequence[int]
 TypeSpec: TypeAlias = tuple[Sequence[int], DTypeLike]
 """The shape and dtype of one parameter or result."""
 

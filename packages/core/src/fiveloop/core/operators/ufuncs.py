@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
 from fiveloop.core.primitives import special
-
-Function = Callable[..., Any]
+from fiveloop.core.util import Fun
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -71,11 +70,11 @@ def _reduced(
     return out
 
 
-def _logical(f: Function) -> Function:
+def _logical(f: Fun) -> Fun:
     return lambda *xs: f(*map(prims.to_condition, xs))
 
 
-REDUCTIONS: dict[np.ufunc, Function] = {
+REDUCTIONS: dict[np.ufunc, Fun] = {
     np.add: op.sum,
     np.multiply: op.prod,
     np.maximum: op.max,
@@ -84,7 +83,7 @@ REDUCTIONS: dict[np.ufunc, Function] = {
     np.logical_or: op.any,
 }
 
-FUNCTIONS: dict[np.ufunc, Function] = {
+FUNCTIONS: dict[np.ufunc, Fun] = {
     np.add: prims.add,
     np.subtract: prims.sub,
     np.multiply: prims.mul,

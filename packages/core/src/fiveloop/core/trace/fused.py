@@ -24,7 +24,7 @@ from fiveloop.core.trace.boundary import hide_frames
 from fiveloop.core.trace.modes import SPECIAL
 from fiveloop.core.trace.stage import stage_closed
 from fiveloop.core.trace.tracer import BUSY, EVAL, current
-from fiveloop.core.util import P, R
+from fiveloop.core.util import Fun, P, R
 
 Numbers = Literal["operands", "static"]
 
@@ -49,7 +49,7 @@ def _keep(table: dict[Hashable, Any], key: Hashable, item: Any) -> Any:
 class _Programs:
     """The programs of a function, by the types of its operands and its static arguments; False where there is none."""
 
-    def __init__(self, fun: Callable[..., Any], numbers: Numbers | None) -> None:
+    def __init__(self, fun: Fun, numbers: Numbers | None) -> None:
         self.fun = fun
         self.table: dict[Hashable, Direct | Literal[False]] = {}
         self._variants: dict[Hashable, int] = {}
@@ -99,9 +99,7 @@ class _Programs:
         return _keep(self.table, key, program)
 
 
-def _program(
-    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> Direct | Literal[False]:
+def _program(fun: Fun, args: Sequence[Any], kwargs: dict[str, Any]) -> Direct | Literal[False]:
     leaves, tree = pytree.tree_flatten((tuple(args), tuple(kwargs.values())))
     places = [k for k, x in enumerate(leaves) if type(x) is arrays.Array]
     out_trees: list[pytree.TreeDef] = []
@@ -245,10 +243,7 @@ def number_to_write(aval: ir.Aval, x: Any) -> Buffer | None:
 
 
 def fused(
-    fun: Callable[P, R],
-    *,
-    numbers: Numbers | None = None,
-    otherwise: Callable[..., Any] | None = None,
+    fun: Callable[P, R], *, numbers: Numbers | None = None, otherwise: Fun | None = None
 ) -> Callable[P, R]:
     """The function, with its calls on arrays outside of traces compiled as one program; others go to `otherwise`.
 
@@ -267,7 +262,7 @@ def fused(
     return cast(Callable[P, R], wraps(fun)(call))
 
 
-def _call(programs: _Programs, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+def _call(programs: _Programs, otherwise: Fun) -> Fun:
     find, kind, promotes = programs.table.get, arrays.Array, programs.promotes
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ class StageTracer(tracer.Tracer):
     __slots__ = ("binder",)
     binder: ir.Var
 
-    def __init__(self, trace: StageTrace, var: ir.Var, source: ir.Source | str | None) -> None:
+    def __init__(self, trace: StageTrace, var: ir.Var, source: tracer.Origin) -> None:
         super().__init__(trace, source)
         _set_binder(self, var)
 

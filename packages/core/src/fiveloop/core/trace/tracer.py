@@ -52,6 +52,8 @@ class Trace:
         return owner is self
 
 
+Origin = Source | str | None
+"""Where a tracer was made: the user's line, or in words."""
 ARGUMENT = "an argument"
 """Stands for the place where a tracer was made, if it stands for an argument of the traced function."""
 
@@ -61,9 +63,9 @@ class Tracer(Fixed):
 
     __slots__ = ("__weakref__", "_trace", "source")
     _trace: Trace
-    source: Source | str | None
+    source: Origin
 
-    def __init__(self, trace: Trace, source: Source | str | None = None) -> None:
+    def __init__(self, trace: Trace, source: Origin = None) -> None:
         _set_trace(self, trace)
         _set_source(self, source)
         _set_note(self, None)

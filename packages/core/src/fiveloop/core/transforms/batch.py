@@ -37,7 +37,7 @@ class BatchTracer(tracer.Tracer):
     _aval: ir.Aval | None
 
     def __init__(
-        self, trace: tracer.Trace, value: Value, dim: int, source: ir.Source | str | None = None
+        self, trace: tracer.Trace, value: Value, dim: int, source: tracer.Origin = None
     ) -> None:
         super().__init__(trace, source)
         _set_value(self, value)
@@ -184,9 +184,7 @@ class BatchTrace(tracer.Trace):
         self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
         return [self.wrap(x, d) for x, d in pairs]
 
-    def wrap(
-        self, value: Value, dim: BatchDim, source: ir.Source | str | None = tracer.ARGUMENT
-    ) -> Value:
+    def wrap(self, value: Value, dim: BatchDim, source: tracer.Origin = tracer.ARGUMENT) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
         return value if dim is None else BatchTracer(self, value, dim, source)
 

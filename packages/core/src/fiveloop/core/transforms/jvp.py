@@ -79,11 +79,7 @@ class JvpTracer(tracer.Tracer):
     tangent: ad.Tangent
 
     def __init__(
-        self,
-        trace: tracer.Trace,
-        primal: Value,
-        tangent: ad.Tangent,
-        source: ir.Source | str | None = None,
+        self, trace: tracer.Trace, primal: Value, tangent: ad.Tangent, source: tracer.Origin = None
     ) -> None:
         super().__init__(trace, source)
         _set_primal(self, primal)
@@ -161,7 +157,7 @@ class JvpTrace(tracer.Trace):
         return x, zero_like(x)
 
     def wrap(
-        self, primal: Value, tangent: ad.Tangent, source: ir.Source | str | None = tracer.ARGUMENT
+        self, primal: Value, tangent: ad.Tangent, source: tracer.Origin = tracer.ARGUMENT
     ) -> Value:
         """A value of this trace; a constant stays what it is."""
         return primal if isinstance(tangent, ad.Zero) else JvpTracer(self, primal, tangent, source)
