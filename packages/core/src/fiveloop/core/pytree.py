@@ -9,45 +9,18 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
-from fiveloop.core.backend.tree import (
-    LEAF,
-    TREE,
-    DictKey,
-    GetAttrKey,
-    IsLeaf,
-    KeyPath,
-    SequenceKey,
-    TreeDef,
-    register_container,
-    register_record,
-)
+from fiveloop.core.backend import tree as registry
+from fiveloop.core.backend.tree import LEAF as LEAF
+from fiveloop.core.backend.tree import TREE, DictKey, GetAttrKey, SequenceKey
+from fiveloop.core.backend.tree import IsLeaf as IsLeaf
+from fiveloop.core.backend.tree import KeyPath as KeyPath
+from fiveloop.core.backend.tree import TreeDef as TreeDef
 
 Pytree: TypeAlias = object
 """A tree of arrays of which the type checker cannot know the structure; `typing.cast` tells it."""
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
-
-__all__ = [
-    "LEAF",
-    "IsLeaf",
-    "KeyPath",
-    "Pytree",
-    "TreeDef",
-    "broadcast_prefix",
-    "keystr",
-    "leaf_paths",
-    "register_dataclass",
-    "register_node",
-    "tree_flatten",
-    "tree_flatten_with_path",
-    "tree_leaves",
-    "tree_map",
-    "tree_reduce",
-    "tree_structure",
-    "tree_transpose",
-    "tree_unflatten",
-]
 
 _MISSING: Any = object()
 
@@ -204,7 +177,7 @@ def register_node(
         children, aux = to_iterable(x)
         return [(GetAttrKey(n), child) for n, child in zip(names, children, strict=True)], aux
 
-    register_container(cls, to_iterable, from_iterable, with_keys if names else None)
+    registry.register_container(cls, to_iterable, from_iterable, with_keys if names else None)
     return cls
 
 
@@ -258,7 +231,7 @@ def register_dataclass(
             f"register_dataclass: expected a dataclass, got {cls!r}; put `@register_dataclass` above `@dataclass`, or "
             "name its `data_fields`"
         )
-    register_record(cls, data_fields, meta_fields or ())
+    registry.register_record(cls, data_fields, meta_fields or ())
     return cls
 
 
