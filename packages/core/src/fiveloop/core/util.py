@@ -23,7 +23,6 @@ Mask = tuple[bool, ...]
 Fun = Callable[..., Any]
 """A function of any arguments, such as one of the user's."""
 
-
 PLAIN = frozenset([int, bool, str, bytes, NoneType])
 """Types whose values are equal only to the same value, once their types are."""
 

@@ -231,7 +231,6 @@ Probe = Callable[..., ad.Values]
 Tried = tuple[MakeRule, Probe]
 """What makes the rule of one call, and a function that tries it on the leaves of the arguments."""
 
-
 _probing: util.OfThread[tuple[object, ...]] = util.OfThread(())
 """The functions whose rules are on a trial run, in which they are called without their rules."""
 

@@ -83,7 +83,6 @@ class Client:
 _client_lock = threading.Lock()
 _clients: list[Client] = []
 
-
 _forked: list[str] = []
 AFTER_FORK: list[Callable[[], object]] = []
 """What keeps a forked process from programs that are called without asking here."""
@@ -191,7 +190,6 @@ def put_copy(array: np.ndarray, aval: AvalLike) -> Buffer:
 _put = xla.batched_device_put
 _SHARED = xla.HostBufferSemantics.ZERO_COPY
 _COPIED = xla.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
-
 
 _Spares: TypeAlias = deque[np.ndarray[Any, Any]]
 _spares: dict[tuple[np.dtype[Any], tuple[int, ...]], _Spares] = {}

@@ -13,7 +13,6 @@ from .hlo_builder import Builder, IRValue, tensor_type
 
 BOOL = np.dtype(np.bool_)
 
-
 Unary: TypeAlias = Callable[[Builder, IRValue], IRValue]
 """Writes an operation with one operand, and gives its result."""
 
@@ -76,7 +75,6 @@ def require_same_type(op: str, x: IRValue, y: IRValue) -> None:
 real = real_part("real")
 imag = real_part("imag")
 neg = unary("negate")
-
 
 add = binary("add")
 sub = binary("subtract")

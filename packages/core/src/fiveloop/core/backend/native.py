@@ -29,7 +29,6 @@ xla: Any = _jax
 hlo_types: Any = _hlo
 version: str = __version__
 
-
 Option: TypeAlias = str | bool | int | float
 
 

@@ -244,10 +244,8 @@ def _print(eqn: ir.Eqn, names: ir.Names) -> str:
 
 ir.define_printer(custom_rule_p, _print)
 
-
 OfTangents = Callable[[ad.Values, ad.Tangents], tuple[ad.Values, Sequence[ad.Tangent | None]]]
 """From values and tangents to results and tangents."""
-
 
 _GIVEN = object()
 """Stands for a tangent that is there."""

@@ -277,7 +277,6 @@ arrays.METHODS.update(
     view=view,
 )
 
-
 STATIC: dict[str, Numbers] = {"power": "static"}
 """An integer exponent says what is computed."""
 

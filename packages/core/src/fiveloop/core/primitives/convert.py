@@ -28,7 +28,6 @@ real_p: ir.Primitive[Any] = ir.Primitive(
     "real"
 )  # its row is in `complex`, above; a transpose needs it
 
-
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 """What holds digits of a Python number that float32 and complex64 do not."""
 

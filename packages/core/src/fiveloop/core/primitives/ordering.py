@@ -102,7 +102,6 @@ rules.define(
     batch=_order_batch,
 )
 
-
 ONE_MEMORY = frozenset({"cpu"})
 """The platforms whose devices compute in the host's memory, so that nothing is ever moved there."""
 

@@ -265,7 +265,6 @@ def _recurrence_back(cts: ad.Tangents, operands: ad.Operands, p: CumulativeParam
 
 _define(linear_recurrence_p, _recurrence_lower, "fc", _recurrence_jvp, _recurrence_back, count=2)
 
-
 Step = Callable[[hlo.IRValue, hlo.IRValues], hlo.IRValue]
 """The next result, from the last one and a row of each array."""
 

@@ -24,7 +24,6 @@ from fiveloop.core.util import P, R
 VARIABLE = "FIVELOOP_TRACEBACK"
 _MISUSE = (*MISUSE, errors.DonatedError)
 
-
 _full = util.OfThread(False)
 
 

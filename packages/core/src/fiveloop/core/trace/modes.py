@@ -68,7 +68,6 @@ class Special:
 SPECIAL = Special()
 AFTER_FORK.append(lambda: SPECIAL.change(1))  # the fast way would run what must be refused
 
-
 _runs_python = util.OfThread(False)
 
 
@@ -298,7 +297,6 @@ def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) ->
 
 
 T = TypeVar("T", bound=Hashable)
-
 
 _chosen: util.OfThread[tuple[tuple[str, Hashable], ...]] = util.OfThread(())
 

@@ -30,7 +30,6 @@ class StageTracer(tracer.Tracer):
 
 _set_binder = arrays.setter(StageTracer, "binder")
 
-
 _aliasing = util.OfThread(False)
 _aliases: weakref.WeakValueDictionary[int, arrays.Array] = weakref.WeakValueDictionary()
 

@@ -158,7 +158,6 @@ class EvalTrace(Trace):
 
 EVAL = EvalTrace(None)
 
-
 MISUSE = (TypeError, ValueError, IndexError, OverflowError, errors.UnboundAxisError)
 """The types of the errors that rules and public functions raise about what they are given."""
 
