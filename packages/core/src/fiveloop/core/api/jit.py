@@ -13,7 +13,9 @@ from typing import (
     ParamSpec,
     Protocol,
     Self,
+    TypedDict,
     TypeVar,
+    Unpack,
     overload,
 )
 
@@ -356,31 +358,23 @@ class Decorator(Protocol):
         """The function, compiled at its first call."""
 
 
+class JitOptions(TypedDict, total=False):
+    """What a type checker knows of the options of `jit`."""
+
+    static_argnums: int | Sequence[int]
+    static_argnames: str | Sequence[str]
+    donate_argnums: int | Sequence[int]
+    donate_argnames: str | Sequence[str]
+    keep_unused: bool
+    device: Any
+    inline: bool
+    compiler_options: stages.XlaOptions | None
+
+
 @overload
-def jit(
-    fun: Callable[P, R],
-    *,
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
-    donate_argnums: int | Sequence[int] = (),
-    donate_argnames: str | Sequence[str] = (),
-    keep_unused: bool = False,
-    device: Any = None,
-    inline: bool = False,
-    compiler_options: stages.XlaOptions | None = None,
-) -> JitFunction[P, R]: ...
+def jit(fun: Callable[P, R], **options: Unpack[JitOptions]) -> JitFunction[P, R]: ...
 @overload
-def jit(
-    *,
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
-    donate_argnums: int | Sequence[int] = (),
-    donate_argnames: str | Sequence[str] = (),
-    keep_unused: bool = False,
-    device: Any = None,
-    inline: bool = False,
-    compiler_options: stages.XlaOptions | None = None,
-) -> Decorator: ...
+def jit(**options: Unpack[JitOptions]) -> Decorator: ...
 def jit(
     fun: Callable[..., Any] | None = None,
     *,
