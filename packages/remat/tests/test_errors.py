@@ -25,6 +25,14 @@ X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))
 
 
+def line_of(fun: Any) -> int:
+    return int(fun.__wrapped__.__code__.co_firstlineno)
+
+
+def sines(x: Any) -> Any:
+    return fnp.sin(fnp.sin(x)).sum()
+
+
 def misfit(x: Any) -> Any:
     return (x + M).sum()
 
@@ -52,6 +60,23 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint(misfit, policy=3),  # type: ignore[call-overload]  # that is the point
         TypeError,
         "checkpoint: policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got 3",
+    ),
+    "policy of a decorator": (
+        lambda: checkpoint(policy=3),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        "checkpoint: policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got 3",
+    ),
+    "budget of a decorator": (
+        lambda: checkpoint(budget=-5),
+        ValueError,
+        "checkpoint: budget must not be negative, got -5; it must be a number of bytes (an int above 1, or text such "
+        "as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, or '50%')",
+    ),
+    "policy in the function's place": (
+        lambda: checkpoint(policies.save_only_these_names("a")),
+        TypeError,
+        "checkpoint: expected a function, got the policy TheseNames(names=frozenset({'a'})); write `policy=` before a "
+        "policy",
     ),
     "budget of no kind": (
         lambda: checkpoint(misfit, budget=[1]),  # type: ignore[call-overload]  # that is the point
@@ -126,6 +151,24 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "checkpoint of <lambda>: static argument `n` must be hashable, got [1] of type list; pass a tuple in place of "
         "a list",
     ),
+    "static argument that is a set": (
+        lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, {1}),
+        TypeError,
+        "checkpoint of <lambda>: static argument `n` must be hashable, got {1} of type set; pass a frozenset in place "
+        "of a set",
+    ),
+    "static argument of NumPy": (
+        lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, np.ones(1)),
+        TypeError,
+        "checkpoint of <lambda>: static argument `n` must be hashable, got array([1.]) of type ndarray; leave it out "
+        "of the static ones",
+    ),
+    "static_argnums that is a bool": (
+        lambda: checkpoint(misfit, static_argnums=True),
+        TypeError,
+        "checkpoint of misfit: static_argnums must be an integer or a tuple of them, got True; names go into "
+        "static_argnames",
+    ),
     "static_argnums": (
         lambda: checkpoint(misfit, static_argnums=5),
         ValueError,
@@ -170,7 +213,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint(misfit, policy=save_only_these_names),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); "
-        f"`save_only_these_names` (line {save_only_these_names.__wrapped__.__code__.co_firstlineno}) takes "  # type: ignore[attr-defined]  # of `boundary`
+        f"`save_only_these_names` (line {line_of(save_only_these_names)}) takes "
         "(*names: 'str') -> 'TheseNames'; if it makes a policy, call it",
     ),
     "a policy within a policy": (
@@ -202,10 +245,6 @@ def test_bad_input(call: Callable[[], object], kind: type[Exception], message: s
     assert_misuse(call, kind, message)
 
 
-def sines(x: Any) -> Any:
-    return fnp.sin(fnp.sin(x)).sum()
-
-
 def failing(eqn: Any) -> bool:
     return bool(1 / eqn.bytes.nothing)
 
@@ -223,6 +262,18 @@ def test_an_error_in_a_policy_names_it_and_the_line_of_the_equation(policy: Any)
         within=sines,
     )
     assert type(error.__cause__) is AttributeError
+
+
+def test_a_policy_maker_that_is_not_called_is_named() -> None:
+    maker: Any = policies.offload_dot_with_no_batch_dims
+    assert_misuse(
+        lambda: grad(checkpoint(sines, policy=maker))(X),
+        PolicyError,
+        f"the checkpoint policy `offload_dot_with_no_batch_dims` (line {line_of(maker)}) raised TypeError: Offload: "
+        "src must be the name of a memory, such as 'pinned_host', got Candidate(eqn=b:f32[4] = sin a, names=(), "
+        "path=()); it was asked about an equation of `sin`",
+        within=sines,
+    )
 
 
 def forward(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -264,6 +315,11 @@ def test_control_flow_within_a_checkpoint() -> None:
             ("other",),
             "checkpoint of labelled: the policy names 'other', and the names in labelled are: "
             "'attention', 'mlp'; label a value: `checkpoint_name(x, 'other')`",
+        ),
+        (
+            ("MLP",),
+            "checkpoint of labelled: the policy names 'MLP', and the names in labelled are: 'attention', 'mlp'; did "
+            "you mean 'mlp'?",
         ),
         (("attention", "mlp"), None),
     ],

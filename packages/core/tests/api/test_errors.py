@@ -277,7 +277,8 @@ JIT: dict[str, Case] = {
     "static argument by name": (
         lambda: jit(lambda a, b: a, static_argnames="b")(X, b={}),
         TypeError,
-        "jit of <lambda>: static argument `b` must be hashable, got {} of type dict; pass a tuple in place of a list",
+        "jit of <lambda>: static argument `b` must be hashable, got {} of type dict; pass a tuple of its items in "
+        "place of a dict",
     ),
     "array as a static argument": (
         lambda: jit(lambda a, b: a, static_argnums=1)(X, K),

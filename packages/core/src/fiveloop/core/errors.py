@@ -112,6 +112,11 @@ def is_located(error: Exception) -> bool:
     return _AT in str(error)
 
 
+def unlocated(error: Exception) -> str:
+    """An error's message without the user's place in the program."""
+    return str(error).split(_AT)[0]
+
+
 _AT = "\n  at "
 
 STATIC = "if it comes from an argument, name that one in static_argnums"

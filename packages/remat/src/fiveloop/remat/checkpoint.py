@@ -75,16 +75,20 @@ def checkpoint(
     >>> grad(checkpoint(lambda x: fnp.sin(fnp.sin(x))))(1.0)
     Array(0.36003947, dtype=float32)
     """
-    if fun is None:
-        how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-        return partial(checkpoint, policy=policy, budget=budget, prevent_cse=prevent_cse, **how)
-    extend.check_callable("checkpoint", fun)
     room = None if budget is None else amount(budget)
     if policy is not None:
         chosen = transforms.as_policy("checkpoint: policy", policy)
     else:
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
+    if fun is None:
+        how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+        return partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart, **how)
+    extend.check_callable("checkpoint", fun)
+    if isinstance(fun, transforms.Composable):
+        raise TypeError(
+            f"checkpoint: expected a function, got the policy {fun!r}; write `policy=` before a policy"
+        )
     if not all(
         isinstance(given, tuple | list) and not given for given in (static_argnums, static_argnames)
     ):

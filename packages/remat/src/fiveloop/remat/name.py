@@ -128,10 +128,11 @@ def tell_of_unknown(
 ) -> None:
     """Warn, once for each function, of names in a policy that label nothing in it."""
     known = sorted(labels_in(jaxpr))
+    in_small_letters = {k.lower(): k for k in known}
     for name in sorted(names.difference(known)):
-        near = lazy.difflib().get_close_matches(name, known, n=1)
+        near = lazy.difflib().get_close_matches(name.lower(), in_small_letters, n=1)
         hint = (
-            f"did you mean {near[0]!r}?"
+            f"did you mean {in_small_letters[near[0]]!r}?"
             if near
             else f"label a value: `checkpoint_name(x, {name!r})`"
         )

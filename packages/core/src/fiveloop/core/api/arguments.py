@@ -30,14 +30,25 @@ def static_key(what: str, fun: Fun, given: Sequence[tuple[int | str, Any]]) -> A
         if _has_hash(x) and not isinstance(x, trace.Tracer):
             continue
         called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
-        advice = "pass a tuple in place of a list"
-        if isinstance(x, Value):
-            advice = "leave it out of the static ones"
+        advice = next(
+            (advice for kind, advice in _ADVICE if isinstance(x, kind)),
+            "give its class a `__hash__`",
+        )
         raise TypeError(
             f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
             f"{type(x).__name__}; {advice}"
         )
     return tuple([(k, _exact(x)) for k, x in given])
+
+
+_ADVICE: tuple[tuple[Any, str], ...] = (
+    (list, "pass a tuple in place of a list"),
+    (dict, "pass a tuple of its items in place of a dict"),
+    (set, "pass a frozenset in place of a set"),
+    (tuple, "make what it holds hashable: tuples in place of lists"),
+    (Value | np.ndarray, "leave it out of the static ones"),
+)
+"""What to do about a static argument that has no hash, by its type."""
 
 
 def _exact(x: Any) -> Any:
@@ -170,7 +181,7 @@ def chosen_arguments(
     of = f"{what} of {flatten.function_name(fun)}"
     numbers = nums if isinstance(nums, (tuple, list)) else (nums,)
     try:
-        places = tuple([index(k) for k in numbers])
+        places = tuple([index(None if isinstance(k, bool) else k) for k in numbers])  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             f"{of}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; names go into {kind}_argnames"

@@ -91,11 +91,11 @@ def answer_of(policy: Policy, candidate: Candidate) -> rules.Verdict | None:
     try:
         answer = policy(candidate)
     except Exception as error:
-        if errors.is_located(error):
-            raise
+        if isinstance(policy, _Several | Complement | Plainly) and errors.is_located(error):
+            raise  # It is about one of the policies within.
         raise errors.PolicyError(
-            f"the checkpoint policy {_called(policy)} raised {type(error).__name__}: {error}; it was asked about an "
-            f"equation of `{candidate.primitive}`{errors.at_source(candidate.source)}"
+            f"the checkpoint policy {_called(policy)} raised {type(error).__name__}: {errors.unlocated(error)}; it was "
+            f"asked about an equation of `{candidate.primitive}`{errors.at_source(candidate.source)}"
         ) from error
     if answer is None or isinstance(answer, rules.Verdict):
         return answer

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fiveloop.core import Jaxpr, ir, prims
+from fiveloop.core import Jaxpr, ir, prims, trace
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import Choice, shown
@@ -160,6 +160,7 @@ class ResidualExplanation:
         phases = [m.phase for m in self.moments]
         return phases.index("backward") if "backward" in phases else len(phases)
 
+    @trace.boundary
     def plot(self, path: str | Path | None = None) -> str:
         """The memory over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
         return picture.written(_drawn([self]), path, "plot")
@@ -167,11 +168,12 @@ class ResidualExplanation:
     def _repr_svg_(self) -> str:
         return self.plot()
 
+    @trace.boundary
     def compare(self, other: ResidualExplanation) -> ResidualDifference:
         """The residuals and the memory of `other`, compared with this explanation."""
         if not isinstance(other, ResidualExplanation):
             raise TypeError(
-                f"compare: expected what `explain_residuals` gives, got {other!r} of type {type(other).__name__}"
+                f"compare: expected what `explain_residuals` gives, got a value of type {type(other).__name__}"
             )
         return ResidualDifference(self, other)
 
@@ -225,6 +227,7 @@ class ResidualDifference:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
         return str(lazy.json().dumps(self.to_dict(), **how))
 
+    @trace.boundary
     def plot(self, path: str | Path | None = None) -> str:
         """Both memories over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
         return picture.written(_drawn([self.before, self.after]), path, "plot")

@@ -95,6 +95,7 @@ class Pareto:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
         return str(lazy.json().dumps(self.to_dict(), **how))
 
+    @trace.boundary
     def plot(self, path: str | Path | None = None) -> str:
         """Memory against time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
         most = max((p.peak for p in self.points), default=0)
