@@ -28,10 +28,9 @@ FUNCTION_LIMIT = 60
 FOLDER_LIMITS = {"core/primitives": 20, "testing/core": 23}
 FOLDER_LIMIT = 15
 
-# The shares of the lines of core, state, loops and remat, in percent: each is where the tree stands, and may only get
-# better. The goals are 50 of logic and 6 of imports.
-LEAST_LOGIC = 49.1
-MOST_IMPORTS = 6.0
+# The shares of the lines of core, state, loops and remat, in percent: at least half is logic.
+LEAST_LOGIC = 50.0
+MOST_IMPORTS = 5.5
 LEAST_DOCS = 12.0
 BODY_OF_90_PERCENT = 15
 
