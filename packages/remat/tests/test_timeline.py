@@ -9,6 +9,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
+from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import checkpoint, policies
 from fiveloop.remat.timeline import peak, timeline, upper
@@ -58,7 +59,8 @@ def test_a_contraction_may_run_before_another_of_its_operand_is_ready() -> None:
 
     line = timeline(make_jaxpr(products)(X))
     place = [e.primitive.name for e in line.eqns].index("concatenate")
-    assert line.bytes[place] == 5 * WHOLE
+    joined_apart = not recomputes_in_branches()  # newer compilers keep the sine in memory for that
+    assert line.bytes[place] == (5 + joined_apart) * WHOLE
     assert line.peak == jit(products).lower(X).compile().memory_analysis().temp
 
 
@@ -235,9 +237,53 @@ def two_products(x: Any, w: Any, v: Any) -> Any:
     return fnp.tanh(fnp.exp(g @ v) @ v)[0], second
 
 
+def residual(ws: Any, x: Any) -> Any:
+    """The gradient of a residual stream: its cotangent's sums are made anew where they are used, and not stored."""
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            h = h + fnp.maximum(h @ w, 0.0) @ w
+        return (h * h).mean()
+
+    return grad(loss)(ws)
+
+
+def squared(ws: Any, x: Any) -> Any:
+    """The derivative of a square is one product, whichever of its factors comes first."""
+    layer = checkpoint(lambda h, w: h + (h @ w) * (h @ w))
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            h = layer(h, w)
+        return (h * h).mean()
+
+    return grad(loss)(ws)
+
+
+def summed(x: Any, w: Any) -> Any:
+    """Long sums are made of sums of windows, into which nothing is fused; in short ones nothing is stored."""
+    s = x @ w
+    return fnp.sum(fnp.exp(s) * s, axis=1), fnp.sum(fnp.sin(s) * s, axis=1)
+
+
+def shifted(x: Any, w: Any) -> Any:
+    """Rows moved by one: the compiler makes pads of them, which it fuses into their sum."""
+    s = x @ w
+    none = fnp.zeros_like(s[:1])
+    up, down = fnp.concatenate([none, s[:-1]]), fnp.concatenate([s[1:], none])
+    return ((up + down) * s) @ w @ w
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (residual, ([N + k for k in range(6)], N)),
+        (squared, ([N[:48, :48] + k for k in range(4)], N[:48, :48])),
+        (summed, (N[:48, :48], N[:48, :48])),
+        (summed, (N[:24, :24], N[:24, :24])),
+        (shifted, (N, N)),
         (normalised, ([N + k for k in range(6)], N[:32])),
         (two_products, (WIDE.T, N, N + 1)),
     ],

@@ -1,9 +1,8 @@
 """The memory of a program over time: which buffers its equations fill, from when to when, and the peak.
 
 The simulation goes through a jaxpr breadth first from its results' first needs, as XLA:CPU runs it and lays its buffers
-out. Calls are inlined and equal equations merged. Light equations that only light ones and small reductions use are
-computed where they are used; a library takes what only a large reduction uses into it. An update and the
-carry of a loop stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts.
+out. Calls are inlined and equal equations merged. What is fused needs no memory: `fusion` says which equations are. An
+update and the carry of a loop stay in one buffer. A loop needs room for one step beside its carry, and of branches the dearest counts.
 Arguments, results and constants do not count, nor does what fits where a result is written only later: what is left are
 the temporary bytes that `memory_analysis()` reports.
 """
@@ -12,14 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, pairwise, repeat
-from typing import Any
+from itertools import accumulate, chain, pairwise
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
-from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.core.primitives import ordering, shape
 from fiveloop.remat.buffers import Buffer, Timeline, without_room
+from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Fuser, Fusions, Op
 from fiveloop.remat.primitive import AGAIN
 
 EXPENSIVE = 4
@@ -27,6 +26,9 @@ EXPENSIVE = 4
 
 LIBRARY = 4_096
 """Elements from which on XLA leaves a sum or an extreme of floats to a library."""
+
+WINDOW = 32
+"""Elements along an axis from more than which on XLA reduces in windows first, into which it fuses nothing."""
 
 LINE, POINTER, COPIED = 64, 8, 5
 """Buffers begin at multiples of so many bytes, and a table of operands takes so many for each. So many lines are filled
@@ -77,53 +79,6 @@ def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
     return in_place.index(max(in_place))
 
 
-@dataclass(slots=True, eq=False)
-class _Op:
-    """An equation of a program without calls, with its operands and results by number; a constant is -1.
-
-    A `light` one may be fused into those that use its result; an `expensive` one only if one does. A `view` gives its
-    operand again in another form. The results may be written `over` operands, in pairs, and are if `in_place`. One that
-    `absorbs` what it alone uses, element by element, has the rest of its operands in memory; into another one that
-    `reduces` light ones are fused. `first` is the position of the first of the results among those of the equation, and
-    `number` that of the equation in the jaxpr.
-    """
-
-    eqn: ir.Eqn
-    ins: list[int]
-    outs: list[int]
-    light: bool = False
-    expensive: bool = False
-    view: bool = False
-    unary: bool = False
-    over: Sequence[tuple[int, int]] = ()
-    absorbs: bool = False
-    reduces: bool = False
-    inner: Timeline | None = None
-    fused: bool = False
-    in_place: bool = False
-    first: int = 0
-    number: int = 0
-
-
-@dataclass(slots=True)
-class _Uses:
-    """How a value is used: in memory until a place, in what is fused until another, and by how many."""
-
-    memory: int = -1
-    fused: int = -1
-    count: int = 0
-    absorbed: bool = True
-
-    def add(self, until: int, op: _Op, copies: int) -> None:
-        """Note a use."""
-        self.count += copies
-        self.absorbed &= op.absorbs
-        if (op.light or op.reduces) and not op.absorbs:
-            self.fused = max(self.fused, until)
-        else:
-            self.memory = max(self.memory, until)
-
-
 class _Layout:
     """Values by number, with the equations that use them; a buffer for each that is not fused away."""
 
@@ -143,10 +98,11 @@ class _Layout:
         self.sizes: list[int] = []
         self.bytes_of: dict[ir.Aval, int] = {}
         self.weights: dict[object, tuple[bool, bool]] = {}
-        self.ops: list[_Op] = []
-        self.maker: dict[int, _Op] = {}
+        self.ops: list[Op] = []
+        self.maker: dict[int, Op] = {}
         self.seen: dict[object, list[int]] = {}
-        self.flat: dict[tuple[int, bool], int] = {}
+        self.reached: dict[int, int] = {}
+        self.flat: dict[tuple[int, tuple[int, ...]], int] = {}
         self.computed: set[object] = set()
         self.number = -1
         binders = [self.value(v.aval) for v in jaxpr.invars]
@@ -163,7 +119,7 @@ class _Layout:
         self.sizes.append(size)
         return len(self.sizes) - 1
 
-    def add(self, op: _Op) -> list[int]:
+    def add(self, op: Op) -> list[int]:
         """Note an equation, and give its results."""
         op.number = self.number
         self.ops.append(op)
@@ -181,7 +137,10 @@ class _Layout:
         for eqn in jaxpr.eqns:
             self.number += whole
             ins = [number(a) for a in eqn.invars]
-            key = None if eqn.effects else (eqn.primitive, eqn.params, *map(_key, eqn.invars, ins))
+            given: Iterable[object] = map(_key, eqn.invars, ins)
+            if eqn.primitive.name in _COMMUTATIVE:
+                given = [frozenset(given)]
+            key = None if eqn.effects else (eqn.primitive, eqn.params, *given)
             outs = self.seen.get(key)
             if outs is None:
                 outs = self.outs_of(eqn, ins)
@@ -193,8 +152,10 @@ class _Layout:
     def outs_of(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The numbers of an equation's results."""
         prim = eqn.primitive
-        if prim in _HANDED_ON:
-            return ins[-len(eqn.outvars) :]
+        if prim in (ordering.barrier_p, ordering.order_p):
+            return self.barrier(eqn, ins)[-len(eqn.outvars) :]
+        if prim is prims.to_memory_p:
+            return ins
         bodies = _bodies(eqn)
         if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
             (body,) = bodies
@@ -210,12 +171,11 @@ class _Layout:
         if prim is prims.concatenate_p:
             ins = self.flattened(eqn, ins)
         outs = [self.value(v.aval) for v in eqn.outvars]
-        op = _Op(eqn, ins, outs)
+        op = Op(eqn, ins, outs)
         if bodies:
             self.add_bodies(op, bodies)
         elif prim is prims.put_p:
             op.over = [(outs[0], ins[0])]
-            op.in_place = True
         else:
             self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
@@ -227,18 +187,17 @@ class _Layout:
         given = [x for x in ins if x >= 0]
         made = range(len(self.sizes), len(self.sizes) + len(given))
         self.sizes += [self.sizes[x] for x in given]
-        outs = iter(self.add(_Op(eqn, given, [*made], view=True)))
+        outs = iter(self.add(Op(eqn, given, [*made], view=True)))
         return [x if x < 0 else next(outs) for x in ins]
 
-    def add_bodies(self, op: _Op, bodies: Sequence[rules.Body]) -> None:
+    def add_bodies(self, op: Op, bodies: Sequence[rules.Body]) -> None:
         """Note what the dearest of an equation's bodies needs, and that a loop's carry stays in place."""
         path = (*self.path, op.eqn.primitive.name)
         op.inner = max([_body_timeline(b, path, self.wide) for b in bodies], key=lambda t: t.peak)
         if any(b.role == "loop" for b in bodies):
             op.over = list(zip(reversed(op.outs), reversed(op.ins), strict=False))
-            op.in_place = True
 
-    def weigh(self, op: _Op) -> None:
+    def weigh(self, op: Op) -> None:
         """Note whether an equation is light."""
         eqn = op.eqn
         key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
@@ -248,14 +207,18 @@ class _Layout:
         op.light, expensive = weight
         op.expensive = expensive and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
-        if rules.by_element_rules.find(op.eqn.primitive):
-            (v,) = op.outs
-            op.over = [(v, x) for x in op.ins if x >= 0 and self.sizes[x] == self.sizes[v]]
-        rank = op.eqn.outvars[0].aval.ndim
-        op.unary = sum(map(self.is_large, op.eqn.invars, op.ins, repeat(rank))) <= 1
-        reduced = eqn.primitive.name.startswith("reduce_") and not op.light
-        op.reduces = reduced or eqn.primitive is shape.pad_p or self.pads(op)
-        op.absorbs = reduced and _is_in_library(eqn)
+        if rules.by_element_rules.find(eqn.primitive):
+            op.reads = SAME
+        elif eqn.primitive is prims.broadcast_in_dim_p:
+            (x,), (v,) = op.ins, op.outs
+            op.reads = SPREAD if x >= 0 and self.sizes[x] < self.sizes[v] else MOVED
+        rank = eqn.outvars[0].aval.ndim
+        pairs = zip(eqn.invars, op.ins, strict=False)
+        op.unary = len({x for a, x in pairs if self.is_large(a, x, rank)}) <= 1
+        reduces = eqn.primitive.name.startswith("reduce_") and not op.light
+        op.absorbs = reduces and _is_in_library(eqn)
+        if (reduces and not op.absorbs and not _is_in_windows(eqn)) or self.pads(op):
+            op.light = op.expensive = op.unary = True
 
     def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
         """Whether an operand is an array of a rank that is not made of a smaller one by repeating it."""
@@ -263,17 +226,17 @@ class _Layout:
         spread = made is not None and made.eqn.primitive is prims.broadcast_in_dim_p
         return x >= 0 and a.aval.ndim >= rank and not spread
 
-    def divides_by_few(self, op: _Op) -> bool:
+    def divides_by_few(self, op: Op) -> bool:
         """Whether a division is by repeated numbers: XLA multiplies by their inverses."""
         if op.eqn.primitive.name != "div":
             return False
         maker = self.maker.get(op.ins[1])
         return maker is None or maker.eqn.primitive is prims.broadcast_in_dim_p
 
-    def pads(self, op: _Op) -> bool:
-        """Whether an equation joins an array and one number, repeated: newer compilers pad the array in its place."""
-        if self.wide or op.light or op.eqn.primitive is not prims.concatenate_p:
-            return False
+    def pads(self, op: Op) -> bool:
+        """Whether an equation pads an array: newer compilers make a pad of one that joins an array and one number."""
+        if op.light or op.eqn.primitive is not prims.concatenate_p:
+            return op.eqn.primitive is shape.pad_p
         makers = [self.maker.get(x) for x in op.ins]
         return len(makers) == 2 and any(
             m is None or m.eqn.primitive is prims.broadcast_in_dim_p for m in makers
@@ -298,8 +261,8 @@ class _Layout:
         The compiler contracts another axis of a transposed matrix instead.
         """
         found: list[int] = []
-        for x, a, contract, batch in zip(
-            ins, eqn.invars, eqn.params.contract, eqn.params.batch, strict=True
+        for side, x, a, contract, batch in zip(
+            (-1, 1), ins, eqn.invars, eqn.params.contract, eqn.params.batch, strict=True
         ):
             made = self.maker.get(x)
             if made is not None and made.eqn.primitive is prims.transpose_p and a.aval.ndim == 2:
@@ -311,9 +274,12 @@ class _Layout:
             if x < 0 or (a.aval.ndim <= min(len(batch), 1) + 2 and not copied):
                 found.append(x)
                 continue
-            key = (x, copied)
+            key = (
+                x,
+                (*batch, *sorted(kept, key=lambda k: side * (k not in contract))) if copied else (),
+            )
             if key not in self.flat:
-                op = _Op(eqn, [x], [self.value(a.aval)], light=True, view=not copied, unary=True)
+                op = Op(eqn, [x], [self.value(a.aval)], light=True, view=not copied, unary=True)
                 (self.flat[key],) = self.add(op)
             found.append(self.flat[key])
         return found
@@ -321,13 +287,13 @@ class _Layout:
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
         self.bring_into_post_order()
-        self.last_uses()
-        self.run_breadth_first()
-        last = self.last_uses()
-        owner = self.owners(last)
+        fused = Fuser(self.ops, self.results, len(self.sizes)).fusions()
+        self.run_breadth_first(fused)
+        last = self.last_uses(fused)
+        owner = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         for place, op in enumerate(self.ops):
-            for position, v in enumerate(op.outs if not op.fused else (), op.first):
+            for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
                 eqn, at, start, end = spans.get(root, (op.eqn, position, place, place))
                 if not op.view:
@@ -367,114 +333,86 @@ class _Layout:
 
     def bring_into_post_order(self) -> None:
         """Bring the equations into the order in which a compiler gets them: depth first from the results."""
-        ordered: dict[_Op, None] = {}
-        makers = [self.maker[v] for v in self.results if v in self.maker]
-        for root in [*makers, *self.ops]:
-            stack = [root]
+        ordered: dict[Op, None] = {}
+        reached = self.reached
+        for root in [*self.results, *chain.from_iterable(op.outs for op in self.ops)]:
+            stack = [root] if root >= 0 else []
             while stack:
-                op = stack[-1]
-                waiting = [self.maker[x] for x in op.ins if x in self.maker]
-                waiting = [] if op in ordered else [o for o in waiting if o not in ordered]
+                v = stack[-1]
+                op = self.maker.get(v)
+                if op is None or op in ordered:
+                    reached.setdefault(stack.pop(), len(reached))
+                    continue
+                waiting = [x for x in op.ins if x >= 0 and x not in reached]
                 if not waiting:
-                    ordered[stack.pop()] = None
+                    ordered[op] = None
                 stack += reversed(waiting)
-        self.ops = list(ordered)
+        self.ops = [*ordered, *(op for op in self.ops if op not in ordered)]
 
-    def run_breadth_first(self) -> None:
+    def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.
 
         What is fused runs with the first of its users. An update in place waits for those that read the array.
         """
-        after: dict[object, list[_Op]] = {}
-        waits: dict[_Op, int] = {}
-        for op in self.ops:
-            before: set[object] = {x for x in op.ins if x >= 0}
-            if op.in_place:
-                before.update(*[_readers(x, after) for _, x in op.over])
-            waits[op] = len(before)
-            for there in before:
-                after.setdefault(there, []).append(op)
-        ready = deque(op for op in self.ops if not waits[op])
-        self.ops = []
+        place = {op: k for k, op in enumerate(self.ops)}
+        waits = dict.fromkeys([op for op in self.ops if op in fused.parts], 0)
+        after: dict[object, list[Op]] = dict(enumerate(fused.users))
+        for op in chain.from_iterable(fused.users):
+            waits[op] += 1
+        for op in waits:
+            given = [x for _, x in op.over if x >= 0]
+            for user in {u for x in given for u in fused.users[x] if place[u] < place[op]}:
+                waits[op] += 1
+                after.setdefault(user, []).append(op)
+        ready = deque(op for op in waits if not waits[op])
+        ran = dict[Op, None]()
+
+        def reached(v: int) -> int:
+            return self.reached.get(v, len(self.sizes))
 
         def note(ended: Iterable[object]) -> None:
             for user in chain.from_iterable(after.get(there, ()) for there in ended):
                 waits[user] -= 1
                 if not waits[user]:
-                    (ready.appendleft if user.fused else ready.append)(user)
+                    ready.append(user)
 
         early = self.num_given - self.late
-        for given in (range(early), range(early, self.num_given)):
-            # A branch that computes again takes its operands from a tuple, the last one first.
-            note(reversed(given) if self.role == "recomputed" else given)
+        for some in (range(early), range(early, self.num_given)):
+            # A branch that computes again takes its operands from a tuple, in the order in which they are reached.
+            first = sorted(some, key=reached)
+            note(first if self.role == "recomputed" else some)
             while ready:
                 op = ready.popleft()
-                self.ops.append(op)
-                note([op, *op.outs])
+                ran |= dict.fromkeys([*reversed(fused.parts[op]), op])
+                note([op, *sorted(op.outs, key=reached)])
+        self.ops = [*ran]
 
-    def last_uses(self) -> list[int]:
-        """The place of the last equation that reads each value; what is fused is read where its result is."""
-        end = len(self.ops) - 1
-        last = [-1] * len(self.sizes)
-        uses = [_Uses() for _ in self.sizes]
+    def last_uses(self, fused: Fusions) -> list[int]:
+        """The place of the last equation that reads each value."""
+        place = {op: k for k, op in enumerate(self.ops)}
+        last = [max(map(place.__getitem__, users), default=-1) for users in fused.users]
+        for k, op in enumerate(self.ops):
+            for v in op.outs:
+                last[v] = max(last[v], k)
         for v in self.results:
             if v >= 0:
-                uses[v].memory, uses[v].absorbed = end, False
-        crossing = self.crossing()
-        for place in range(end, -1, -1):
-            op = self.ops[place]
-            until, copies = place, 1
-            for v in op.outs:
-                last[v] = max(place, uses[v].memory, uses[v].fused)
-            if op.light or op.eqn.primitive is prims.dot_general_p:
-                (v,) = op.outs[:1]
-                until = self.fused_until(op, place, uses[v], v in crossing)
-                if op.fused:
-                    copies = uses[v].count
-                elif until > place:
-                    last[v] = uses[v].memory
-            for x in {x for x in op.ins if x >= 0}:
-                uses[x].add(until, op, copies)
+                last[v] = len(self.ops) - 1
         return last
 
-    def fused_until(self, op: _Op, place: int, use: _Uses, crosses: bool) -> int:
-        """Fuse an equation into those that use its result, as far as that is done; where it is computed last.
-
-        A library takes a contraction into a reduction, too.
-        """
-        again = not op.expensive and (op.unary or not crosses)
-        if op.light and use.memory < 0 and (use.count <= 1 or again):
-            op.fused = True
-            return use.fused
-        if use.memory >= 0 and use.absorbed and use.count == 1 and (op.over or not op.light):
-            op.fused = op.absorbs = True
-            return use.memory
-        # One that is made of one array is computed again where light equations use it, and kept for the others.
-        return max(place, use.fused) if op.unary and not op.expensive and use.memory >= 0 else place
-
-    def crossing(self) -> set[int]:
-        """The values of which one user depends, through what is not light, on more than these values do."""
-        level, found = [0] * len(self.sizes), set[int]()
-        for op in self.ops:
-            given = [x for x in op.ins if x >= 0]
-            deepest = max([level[x] for x in given], default=0)
-            found.update(x for x in given if level[x] < deepest)
-            for v in op.outs:
-                level[v] = deepest + (not op.light)
-        return found
-
-    def owners(self, last: Sequence[int]) -> dict[int, int]:
+    def owners(self, last: Sequence[int], fused: Fusions) -> dict[int, int]:
         """Which value's buffer a value is written to, where not its own: one that is read there for the last time."""
         owner: dict[int, int] = {}
         results = set(self.results)
         for place, op in enumerate(self.ops):
-            if op.fused:
+            if op not in fused.parts:
                 continue
-            if op.view and not (op.light and self.is_done_again(op.ins[0])):
+            if op.view and not fused.parts[op]:
                 owner |= zip(op.outs, op.ins, strict=True)
                 continue
             taken: set[int] = set()
-            for v, x in op.over:
+            v = op.outs[0] if op.outs else -1
+            alike = [(v, x) for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
+            for v, x in op.over or (alike if op.light else ()):
                 mine = v in results and op.light
                 if x >= self.num_given and last[x] <= place and not mine and not {v, x} & taken:
                     owner[v] = x
@@ -489,11 +427,6 @@ class _Layout:
         pairs = zip(self.results, self.carried, strict=True)
         return [v for v, old in pairs if last[old] <= places.get(v, -1)]
 
-    def is_done_again(self, v: int) -> bool:
-        """Whether a value is computed wherever it is used."""
-        maker = self.maker.get(v)
-        return v < 0 or (maker is not None and maker.light and not maker.expensive)
-
 
 def _in_lines(size: int) -> int:
     return -(-size // LINE) * LINE
@@ -506,9 +439,7 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timel
     return _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
 
 
-_HANDED_ON: set[Any] = {ordering.order_p, ordering.barrier_p, prims.to_memory_p}
-
-
+_COMMUTATIVE = {"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"}
 _IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
 
 
@@ -523,14 +454,6 @@ def _key(atom: ir.Atom, number: int) -> object:
     if not isinstance(atom, ir.Literal):
         return number
     return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
-
-
-def _readers(x: object, after: dict[object, list[_Op]]) -> set[_Op]:
-    """The equations in memory that a value, or what is fused of it, is used by."""
-    found = set[_Op]()
-    for op in after.get(x, ()):
-        found.update(*[_readers(v, after) for v in op.outs]) if op.fused else found.add(op)
-    return found
 
 
 def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
@@ -548,6 +471,12 @@ def _is_in_library(eqn: ir.Eqn) -> bool:
     (operand,) = eqn.invars
     large = ir.size_of(operand.aval.shape) >= LIBRARY
     return large and operand.aval.differentiable and eqn.primitive.name in _IN_LIBRARY
+
+
+def _is_in_windows(eqn: ir.Eqn) -> bool:
+    """Whether a reduction is one of windows, and then one of what these gave."""
+    shape = eqn.invars[0].aval.shape
+    return any(shape[k] > WINDOW for k in eqn.params.axes)
 
 
 def _bodies(eqn: ir.Eqn) -> list[rules.Body]:

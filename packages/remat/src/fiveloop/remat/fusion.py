@@ -1,0 +1,172 @@
+"""Which equations a compiler fuses into those that use them, by XLA's rules, and who uses what is left in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from fiveloop.core import ir, prims
+from fiveloop.core.dataclass import dataclass
+from fiveloop.remat.buffers import Timeline
+
+SAME, MOVED, SPREAD = range(3)
+"""How an element of an operand is read: for the same element of the result, for some other, or for several."""
+
+
+@dataclass(slots=True, eq=False)
+class Op:
+    """An equation of a program without calls, with its operands and results by number; a constant is -1.
+
+    A `light` one may be fused into those that use its result, as often as they are; an `expensive` one only if one is,
+    and a `unary` one, of one large array, without regard to the others. A `view` gives its operand again in another
+    form. Each element of an operand `reads` an element so. The results are written `over` operands, in pairs. One that
+    `absorbs` takes what it alone uses, element by element, and has the rest of its operands in memory. `first` is the
+    position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
+    """
+
+    eqn: ir.Eqn
+    ins: list[int]
+    outs: list[int]
+    light: bool = False
+    expensive: bool = False
+    unary: bool = False
+    view: bool = False
+    absorbs: bool = False
+    reads: int = MOVED
+    over: Sequence[tuple[int, int]] = ()
+    inner: Timeline | None = None
+    first: int = 0
+    number: int = 0
+
+    def operands(self) -> Iterator[int]:
+        """The values that this uses, each once."""
+        return (x for x in dict.fromkeys(self.ins) if x >= 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusions:
+    """The equations in memory that use each value, in the compiler's order, and what is fused into each, last first.
+
+    `alike` are the values in memory that an equation, with what is fused into it, reads element by element.
+    """
+
+    users: list[list[Op]]
+    parts: dict[Op, list[Op]]
+    alike: dict[Op, list[int]]
+
+
+class Fuser:
+    """Equations in the order in which a compiler visits them: each behind those that make its operands."""
+
+    def __init__(self, ops: Sequence[Op], results: Sequence[int], num_values: int) -> None:
+        self.ops = ops
+        self.place = {op: k for k, op in enumerate(ops)}
+        self.maker = {v: op for op in ops for v in op.outs}
+        self.results = set(results)
+        self.users: list[list[Op]] = [[] for _ in range(num_values)]
+        self.gone = set[Op]()
+        for op in reversed(ops):
+            if op.light and not any(self.users[v] or v in self.results for v in op.outs):
+                self.gone.add(op)
+                continue
+            for x in op.operands():
+                self.users[x].append(op)
+        for found in self.users:
+            found.reverse()
+        self.whole = set[Op]()
+        self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
+        self.alike: dict[Op, list[int]] = {}
+
+    def fusions(self) -> Fusions:
+        """Fuse into the last equation first, and into each the last of its operands first."""
+        for op in reversed(self.ops):
+            if op.absorbs:
+                self.take_in(op, self.is_absorbed)
+        self.find_whole()
+        for op in reversed(self.ops):
+            if op not in self.gone:
+                self.take_in(op, self.is_fused)
+        for op in self.gone:
+            del self.parts[op]
+        return Fusions(self.users, self.parts, self.alike)
+
+    def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
+        """Fuse into an equation what may be of its operands, of theirs, and so on."""
+        reads = dict.fromkeys(op.operands(), op.reads)
+        waiting = [(-self.place[self.maker[x]], x) for x in reads if x in self.maker]
+        heapify(waiting)
+        while waiting:
+            _, x = heappop(waiting)
+            made = self.maker[x]
+            if not fuses(made, op, reads[x]):
+                continue
+            self.parts[op].append(made)
+            how = max(reads.pop(x), made.reads)
+            for y in made.operands():
+                if y in reads:  # for several elements, unless it is for the same both times
+                    reads[y] = SAME if reads[y] == how == SAME else SPREAD
+                    continue
+                reads[y] = how
+                self.users[y].append(op)
+                if y in self.maker:
+                    heappush(waiting, (-self.place[self.maker[y]], y))
+            self.drop(x, op)
+            if not self.users[x] and x not in self.results:
+                self.gone.add(made)
+                for y in made.operands():
+                    self.drop(y, made)
+        self.alike[op] = [x for x, how in reads.items() if how == SAME]
+
+    def drop(self, x: int, op: Op) -> None:
+        """Forget a user of a value: the last one comes into its place, as in XLA's lists."""
+        found = self.users[x]
+        last = found.pop()
+        if last is not op:
+            found[found.index(op)] = last
+
+    def is_alone(self, op: Op, made: Op) -> bool:
+        """Whether nothing else uses the one result of an equation."""
+        (v,) = made.outs
+        return self.users[v] == [op] and v not in self.results
+
+    def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
+        """Whether a library takes an equation into a reduction."""
+        contracts = made.eqn.primitive is prims.dot_general_p and not made.light
+        return (contracts or made.reads == SAME) and self.is_alone(op, made)
+
+    def is_fused(self, made: Op, op: Op, reads: int) -> bool:
+        """Whether an equation is fused into one that uses it."""
+        if not (made.light and op.light) or made in self.whole:
+            return False
+        return not made.expensive or (reads != SPREAD and self.is_alone(op, made))
+
+    def find_whole(self) -> None:
+        """Note the equations of several arrays that XLA computes once: they are not fusible wherever they lead."""
+        behind: list[int] = []  # a bit for each equation that leads to this one, and its own
+        for place, op in enumerate(self.ops):
+            makers = [self.maker[x] for x in op.operands() if x in self.maker]
+            mask = 1 << place
+            for made in makers:
+                mask |= behind[self.place[made]]
+            behind.append(mask)
+            for made in makers if op not in self.gone else ():
+                if made.unary or made in self.whole or not made.light:
+                    continue
+                if made.outs[0] in self.results or not self.is_fusible_between(made, op, behind):
+                    self.whole.add(made)
+
+    def is_fusible_between(self, made: Op, op: Op, behind: Sequence[int]) -> bool:
+        """Whether each way from an equation to one of its users may be fused."""
+        waiting, seen = [op], {op, made}
+        while waiting:
+            user = waiting.pop()
+            for x in user.operands():
+                between = self.maker.get(x)
+                if between is None or not behind[self.place[between]] >> self.place[made] & 1:
+                    continue
+                if not self.is_fused(between, user, user.reads):
+                    return False
+                if between not in seen:
+                    seen.add(between)
+                    waiting.append(between)
+        return True
