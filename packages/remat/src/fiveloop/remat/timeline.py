@@ -30,6 +30,9 @@ LIBRARY = 4_096
 WINDOW = 32
 """Elements along an axis from more than which on XLA reduces in windows first, into which it fuses nothing."""
 
+ROW, COPIES = 8, 512
+"""Elements of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
+
 LINE, POINTER, COPIED = 64, 8, 5
 """Buffers begin at multiples of so many bytes, and a table of operands takes so many for each. So many lines are filled
 by numbers that are copied from one equation with bodies to the next."""
@@ -460,10 +463,18 @@ def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     """Whether an equation is light, and whether it is computed once, however many equations use it."""
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
-    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches()
+    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches() and _is_wide(eqn)
     light = cost.again and eqn.primitive is not shape.pad_p and not joins
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     return light, once
+
+
+def _is_wide(eqn: ir.Eqn) -> bool:
+    """Whether whole rows of several arrays are joined: newer compilers copy those, and fuse what joins others."""
+    (out,) = eqn.outvars
+    rows = min(a.aval.shape[-1] for a in eqn.invars)
+    large = rows >= ROW and ir.size_of(out.aval.shape) >= COPIES
+    return large and eqn.params.axis == out.aval.ndim - 1
 
 
 def _is_in_library(eqn: ir.Eqn) -> bool:
