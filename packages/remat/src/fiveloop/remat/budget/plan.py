@@ -22,7 +22,7 @@ from fiveloop.remat.primitive import CheckpointParams
 SURE = 0.8
 """What a plan needs at least of what its stages need, put together, beside the least that plans are known to need."""
 
-ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.035, 1.11, 1.12, 1.15
+ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
 is no loop a compiler orders by rules of its own, whether it recomputes in branches or behind barriers. The last is for
 what stages need, put together.
