@@ -29,6 +29,7 @@ class Planning:
     fuse        : an array that only the loop reads, one slot per step, is computed slot by slot, where that is cheap
     branch      : large elements that only one branch of a `cond` reads or writes are read or written in that branch
     unroll      : short steps that depend on the step before are compiled several per iteration, if `unroll` is "auto"
+    rows        : an array that an inner loop fills for a row of an outer loop's array, or reads from one, is that row
     ranges      : an index that is in bounds by the range of the counter is not checked at run time
     passthrough : a residual that a state, an output or a carry contains is read from there, and not saved again
 
@@ -48,6 +49,7 @@ class Planning:
     fuse: bool = True
     branch: bool = True
     unroll: bool = True
+    rows: bool = True
     ranges: bool = True
     passthrough: bool = True
     tell: bool = False

@@ -11,9 +11,10 @@ from fiveloop.core.api import flatten, staging
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.inspect.stage_list import InPlace, in_place, ready_jaxpr
+from fiveloop.loops.analysis import operands
 from fiveloop.loops.explain import report
 from fiveloop.loops.options import telling
-from fiveloop.loops.plan import branch, operands
+from fiveloop.loops.plan import branch
 from fiveloop.loops.primitives import for_loop, while_loop
 from fiveloop.loops.record import MACHINERY, Record, shown_aval, shown_type
 

@@ -9,6 +9,7 @@ from operator import is_
 from fiveloop.core import Jaxpr, ir, passes, rules, transforms, util
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.trace.tracer import is_eager
+from fiveloop.loops.analysis import operands
 from fiveloop.loops.analysis.accesses import Around, around, element_added_to
 from fiveloop.loops.analysis.array_life import promote_carried
 from fiveloop.loops.options import STEPS
@@ -19,8 +20,8 @@ from fiveloop.loops.plan import (
     fuse,
     hoist,
     masked,
-    operands,
     promote,
+    rows,
     scalars,
     sink,
     unroll,
@@ -120,9 +121,19 @@ def is_changed(jaxpr: Jaxpr) -> bool:
     return plan(jaxpr) is not jaxpr
 
 
-@ir.once_per_jaxpr
 def plan(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with its loops planned, in nested jaxprs too; itself if there is nothing to do."""
+    planned = _plan(jaxpr)
+    bodies = [body for eqn in planned.eqns for body in ir.jaxprs_in(eqn.params)]
+    return rows.in_rows(planned) if any(map(_loops, bodies)) else planned
+
+
+_loops = ir.holding(for_loop.for_p)
+
+
+@ir.once_per_jaxpr
+def _plan(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with all steps that look at one loop done, inner loops first."""
     where = around(jaxpr)
     eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn, where)]
     planned = jaxpr
@@ -165,8 +176,8 @@ def _told_while(eqn: ir.Eqn) -> ir.Eqn:
 
 def _with_bodies(eqn: ir.Eqn) -> ir.Eqn:
     """An equation with its nested jaxprs planned."""
-    if any(map(is_changed, ir.jaxprs_in(eqn.params))):
-        params = ir.with_jaxprs(eqn.params, plan)
+    if any(_plan(body) is not body for body in ir.jaxprs_in(eqn.params)):
+        params = ir.with_jaxprs(eqn.params, _plan)
         return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
     return eqn
 
