@@ -7,9 +7,7 @@ loops of `fitted`; those of `held_out` were set aside before.
 from benchmarks.model import Benchmark, Case, Contender, GrowthLimit, RatioLimit
 
 ROW = "planning's defaults"
-STEPS = (
-    "promote constants hoist fold carry scalars sink fuse branch unroll ranges passthrough".split()
-)
+STEPS = "promote constants hoist fold carry scalars sink fuse branch unroll rows ranges passthrough".split()
 CHOICES = (*(f"without {step}" for step in STEPS), "everything saved")
 
 FITTED = {

@@ -25,6 +25,12 @@ from fiveloop.state import primitives
 STEP = "rows"
 FILLED = "it becomes a row of an array of the loop around, and is filled there"
 READ = "it is a row of an array of the loop around, and is read there"
+LEAST = 2
+"""Elements of a slot from which on a row stays in place; single numbers are placed as fast in an array of their own.
+
+Measured on two versions of jaxlib: gradients of nested loops with slots of 2 to 4,096 elements take .65 to 1.01 of the
+time, with slots of one .85 to 1.04.
+"""
 
 
 class Row(NamedTuple):
@@ -106,11 +112,18 @@ def _rows(jaxpr: Jaxpr, loop: ir.Eqn, numbers: integers.Integers) -> dict[int, R
     for k, state in enumerate(is_state(p, [x.aval for x in loop.invars])):
         if state:
             row = _filled(jaxpr, p, k, out := next(results), numbers) or _read(jaxpr, loop, k, out)
-            is_at_hand = row is not None and ir.used_vars(row.operands) <= at_hand
-            if row is not None and row.is_plain and is_at_hand and row.ref not in taken:
+            if row is None or not row.is_plain or not _is_worth_it(p.body, p.body.invars[k + 1]):
+                continue
+            if ir.used_vars(row.operands) <= at_hand and row.ref not in taken:
                 found[k] = row
                 taken.add(row.ref)
     return found
+
+
+def _is_worth_it(body: Jaxpr, ref: ir.Var) -> bool:
+    """Whether some slot that a step accesses is large enough."""
+    slots = [e.params.indexer.result_shape for e in ir.users(body).get(ref, ())]
+    return any(not ir.is_constant(n) or n >= LEAST for n in map(ir.size_of, slots))
 
 
 def _filled(
