@@ -292,7 +292,7 @@ def test_a_ref_made_outside_of_the_program() -> None:
         with planning(rows=on):
             jit(run)(ref, X)
         results.append(np.asarray(ref[...]))
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_single_numbers_stay_in_an_array_of_their_own() -> None:

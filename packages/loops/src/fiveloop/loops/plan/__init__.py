@@ -2,8 +2,8 @@
 
 `passes` has the steps that run when a loop is traced, before any derivative: `promote` (`constants` too), `fold`,
 `hoist`; and those of the pass `plan`, which come after: `fold` and `hoist`, for what is left, `carry`, `scalars`,
-`sink`, `fuse`, `branch` and `unroll` for each loop, and then `rows` for those that are nested. `ranges` is a pass of its
-own, after discharge.
+`sink`, `fuse`, `branch` and `unroll` for each loop, and then `rows` for those that are nested. `ranges` is a pass of
+its own, after discharge.
 """
 
 from . import passes as passes
