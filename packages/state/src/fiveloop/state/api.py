@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeGuard, TypeVar, overload
 
@@ -195,6 +195,11 @@ def addupdate(ref: Any, index: Any, x: ArrayLike) -> None:
     Array([2., 0., 1.], dtype=float64)
     """
     _combine("addupdate", ref, index, x, prims.MONOIDS["add"])
+
+
+def add_to_spans(ref: Value, x: Value, spans: Sequence[tuple[Any, int, int]] | None = None) -> None:
+    """Add `x` to the part of a Ref that begins, of each axis, at a start and has a size and a step; or to all of it."""
+    addupdate(ref, ... if spans is None else tuple(parse.ds(*span) for span in spans), x)
 
 
 def accumulate(ref: Any, index: Any, x: ArrayLike, monoid: str = "add") -> None:

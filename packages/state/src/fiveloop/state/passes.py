@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
 
-from fiveloop.core import Value, ir, passes, rules, trace, transforms
-from fiveloop.core.index import parse
+from fiveloop.core import passes, rules
 from fiveloop.state import api, discharge, primitives, refs, views
-
-
-def _zeros(aval: ir.Aval) -> Value:
-    assert isinstance(aval, refs.AbstractRef), "unreachable: these are the rules of Refs"
-    return primitives.ref_of(transforms.zeros_of(aval.inner), holds_tangent=True)
-
-
-def _add(x: Value, y: Value) -> Value:
-    primitives.combine(x, primitives.read(y))
-    return x
-
-
-def _accumulate(ref: Value, x: Value, spans: Sequence[tuple[Any, int, int]] | None = None) -> None:
-    api.addupdate(ref, ... if spans is None else tuple(parse.ds(*span) for span in spans), x)
-
 
 rules.define_type(
     refs.AbstractRef,
     rules.TypeRules(
-        zeros=_zeros,
-        add=_add,
+        zeros=primitives.tangent_of,
+        add=primitives.add_contents,
         getitem=api.get_item,
         setitem=api.set_item,
         buffer=lambda ref: ref.contents().buffer,
         own_buffer=lambda ref: ref.own_array().buffer,
         write_back=lambda ref, contents: ref.write_back(contents),
         turn=attrgetter("turn"),
-        new_accumulator=_zeros,
-        accumulated=lambda ref: trace.bind1(primitives.freeze_p, ref),
+        new_accumulator=primitives.tangent_of,
+        accumulated=primitives.end,
         holding=api.new_ref,
-        accumulate=_accumulate,
+        accumulate=api.add_to_spans,
         methods={
             "at": views.At,
             "reshape": views.reshape,

@@ -45,14 +45,18 @@ def is_access(eqn: ir.Eqn) -> bool:
 
 
 def element_added_to(eqn: ir.Eqn) -> Indexer | None:
-    """The element of a Ref that an equation adds to, in one form however it is written; None if it does not."""
+    """The element of a Ref that an equation adds to, in one form however it is written; None if it does not.
+
+    A scalar has no elements beside itself.
+    """
     if eqn.primitive is not primitives.addupdate_p:
         return None
     indexer: Indexer = eqn.params.indexer
     if not indexer.is_block or indexer.dynamic_axes:
         return None
     spans = indexer.spans
-    return Indexer(tuple(At(e.start) for e in spans)) if all(e.size == 1 for e in spans) else None
+    is_element = spans and all(e.size == 1 for e in spans)
+    return Indexer(tuple(At(e.start) for e in spans)) if is_element else None
 
 
 Place = Affine | ir.Var
@@ -152,10 +156,15 @@ def unknown_places(
     return "at an array of indices"
 
 
+def all_of(ref: ir.Atom) -> primitives.IndexParams:
+    """The index of all that a Ref holds."""
+    return primitives.IndexParams(whole_indexer(ref.aval.shape))
+
+
 def read_whole(ref: ir.Atom, out: ir.Var | None = None, source: ir.Source | None = None) -> ir.Eqn:
     """An equation that reads all that a Ref holds."""
-    whole = primitives.IndexParams(whole_indexer(ref.aval.shape))
-    return rules.new_eqn(primitives.get_p, [ref], whole, None if out is None else [out], source)
+    outvars = None if out is None else [out]
+    return rules.new_eqn(primitives.get_p, [ref], all_of(ref), outvars, source)
 
 
 def write_whole(ref: ir.Atom, x: ir.Atom, source: ir.Source | None = None) -> ir.Eqn:

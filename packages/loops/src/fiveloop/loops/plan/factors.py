@@ -13,7 +13,6 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.core.ir.indexer import whole_indexer
 from fiveloop.loops.analysis.accesses import Around, zeros_eqn
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot
 from fiveloop.loops.primitives.for_loop import is_state
@@ -269,8 +268,3 @@ def contents_type(ref: ir.Var) -> ir.Aval:
     """The type of what a Ref holds."""
     assert isinstance(ref.aval, AbstractRef), "unreachable: it is a Ref"
     return ref.aval.inner
-
-
-def whole(ref: ir.Var) -> primitives.IndexParams:
-    """The index of all that a Ref holds."""
-    return primitives.IndexParams(whole_indexer(ref.aval.shape))

@@ -62,16 +62,28 @@ class Read:
 
 
 def reads_of_slots(eqn: ir.Eqn, around: Around) -> list[Read]:
-    """The states of which each step reads its slot, and nothing else."""
-    p, stacks = eqn.params, Stacks(eqn, around)
-    states = is_state(p, [a.aval for a in eqn.invars])
+    """The states made before the loop, element by element, of which each step reads its slot, and nothing else."""
+    p = eqn.params
+    states, changed = (
+        is_state(p, [a.aval for a in eqn.invars]),
+        ir.mutated_positions(p.body.effects),
+    )
     results = iter(eqn.outvars)
-    found = [(k, next(results)) for k, state in enumerate(states) if state]
-    reads = [(k, result, stacks.slot_read(p.body.invars[1 + k])) for k, result in found]
+    found = [
+        (k, operand, result)
+        for k, operand in enumerate(eqn.invars)
+        if states[k]
+        for result in [next(results)]
+        if k + 1 not in changed and isinstance(operand, ir.Var)
+        if operand in around.made and _is_by_element(around.made[operand])
+    ]
+    if not found:
+        return []
+    stacks = Stacks(eqn, around)
     return [
         Read(k, operand, result, read, axis)
-        for k, result, read in reads
-        if read is not None and isinstance(operand := eqn.invars[k], ir.Var)
+        for k, operand, result in found
+        if (read := stacks.slot_read(p.body.invars[1 + k])) is not None
         if (axis := stacks.axis_of(read, p.body.invars[1 + k])) is not None
     ]
 
@@ -85,8 +97,6 @@ def _next(
     """
     p = eqn.params
     for read in reads_of_slots(eqn, around):
-        if read.operand not in around.made:
-            continue
         slot = Slot(Stacks(eqn, around), read.operand, read.axis)
         why = slot.why_not if around.is_spare(read.operand, read.result) else SHARED
         if not why and slot.result.aval is not read.eqn.outvars[0].aval:
@@ -94,11 +104,8 @@ def _next(
         if not why:
             ref = p.body.invars[1 + read.place]
             return slot, ref, _with_slot(eqn, ref, read.eqn, slot)
-        if _is_by_element(slot.maker):
-            reason = f"it is made before the loop: {why}"
-            told.append(
-                record.Decision(STEP, p.names[read.place], False, reason, slot.maker.source)
-            )
+        reason = f"it is made before the loop: {why}"
+        told.append(record.Decision(STEP, p.names[read.place], False, reason, slot.maker.source))
     return None
 
 

@@ -42,7 +42,7 @@ def scalars(eqn: ir.Eqn) -> record.Planned:
         ref, name = p.body.invars[k], p.names[k - 1]
         uses = list(_uses(p.body, ref))
         elements = dict.fromkeys(e for eqn in uses if (e := element_added_to(eqn)) is not None)
-        if not elements or not ref.aval.shape or eqn.invars.count(eqn.invars[k - 1]) > 1:
+        if not elements or eqn.invars.count(eqn.invars[k - 1]) > 1:
             continue
         why = _why_not(uses, len(elements))
         if not why:

@@ -17,9 +17,9 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace, transforms, util
 from fiveloop.core.index import access
 from fiveloop.core.ir.indexer import Indexer, Span
-from fiveloop.loops.analysis.accesses import ALONE, Around, read_whole
+from fiveloop.loops.analysis.accesses import ALONE, Around, all_of, read_whole
 from fiveloop.loops.for_loop.residuals import MOST_KEPT
-from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from, whole
+from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from
 from fiveloop.loops.primitives import cond
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
 from fiveloop.loops.record import MACHINERY, Decision, Planned
@@ -71,9 +71,7 @@ def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
         size = ir.size_of(ref.aval.shape)
         why = NO_SIZE
         if ir.is_constant(size):
-            products = [
-                Products(Stacks(eqn, around), ref, sums, reuses) for reuses in (False, True)
-            ]
+            products = [Products(eqn, around, ref, sums, reuses) for reuses in (False, True)]
             for each in products:
                 if not each.why:
                     return each
@@ -108,7 +106,7 @@ def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
     if not isinstance(ref.aval, AbstractRef):
         return []
     found = [e for e in body.eqns if ref in e.invars]
-    are_sums = all(e.primitive is primitives.addupdate_p and e.params == whole(ref) for e in found)
+    are_sums = all(e.primitive is primitives.addupdate_p and e.params == all_of(ref) for e in found)
     return found if are_sums else []
 
 
@@ -119,20 +117,24 @@ class Products:
     in parts then. `why` says why they are added up in the loop, if they are.
     """
 
-    def __init__(self, stacks: Stacks, ref: ir.Var, sums: Sequence[ir.Eqn], reuses: bool) -> None:
-        self.stacks = stacks
-        self.eqn = stacks.eqn
+    places: Places
+
+    def __init__(
+        self, eqn: ir.Eqn, around: Around, ref: ir.Var, sums: Sequence[ir.Eqn], reuses: bool
+    ) -> None:
+        self.eqn = eqn
         self.ref = ref
         self.sums = sums
         self.reuses = reuses
-        body = stacks.body
+        body: Jaxpr = eqn.params.body
+        self.body = body
         self.made = ir.makers(body)
         self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, ir.Var))
         self.why = ""
         self.terms: list[ir.Eqn] = []
         self.factors: dict[ir.Var, tuple[list[ir.Var], int]] = {}
-        self.places = Places(stacks)
         if all(self._take(e.invars[1]) for e in sums):
+            self.places = Places(Stacks(eqn, around))
             parts = dict.fromkeys(x for found, _ in self.factors.values() for x in found)
             self.places.find(list(parts), reuses)
             self.why = self._why_it_costs()
@@ -230,7 +232,7 @@ class Products:
 
     def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
-        eqn, body, new = self.eqn, self.stacks.body, list(self.places.new.values())
+        eqn, body, new = self.eqn, self.body, list(self.places.new.values())
         states = is_state(eqn.params, [a.aval for a in eqn.invars])
         outs = iter(eqn.outvars)
         results = {
@@ -252,8 +254,8 @@ class Products:
         """What a Ref of the loop holds after it."""
         if any(ref is e.invars[0] for e in self.places.writes):
             return results[ref]
-        place = self.stacks.body.invars.index(ref)
-        if place in ir.mutated_positions(self.stacks.body.effects) and ref in results:
+        place = self.body.invars.index(ref)
+        if place in ir.mutated_positions(self.body.effects) and ref in results:
             return results[ref]
         operand = self.eqn.invars[place - 1]
         if not isinstance(operand.aval, AbstractRef):
@@ -265,7 +267,7 @@ class Products:
         """What a constant of the body is outside of the loop."""
         if not isinstance(atom, ir.Var):
             return atom
-        found: ir.Atom = self.eqn.invars[self.stacks.body.invars.index(atom) - 1]
+        found: ir.Atom = self.eqn.invars[self.body.invars.index(atom) - 1]
         return found
 
     def _contractions(
@@ -295,10 +297,10 @@ class Products:
 
     def _added(self, totals: Sequence[ir.Atom], result: ir.Var | None) -> list[ir.Eqn]:
         """Add the totals to what the Ref held before the loop, or to what it holds."""
-        operand = self.eqn.invars[self.stacks.body.invars.index(self.ref) - 1]
+        operand = self.eqn.invars[self.body.invars.index(self.ref) - 1]
         if result is None:
             return [
-                rules.new_eqn(primitives.addupdate_p, [operand, x], whole(self.ref), ())
+                rules.new_eqn(primitives.addupdate_p, [operand, x], all_of(self.ref), ())
                 for x in totals
             ]
         eqns: list[ir.Eqn] = []
@@ -415,7 +417,7 @@ def _number(k: int) -> Value:
 def _why_not(body: Jaxpr, ref: ir.Var) -> tuple[str, ir.Source | None] | None:
     made = ir.makers(body)
     users = [e for e in body.eqns if ref in e.invars]
-    sums = [e for e in users if e.primitive is primitives.addupdate_p and e.params == whole(ref)]
+    sums = [e for e in users if e.primitive is primitives.addupdate_p and e.params == all_of(ref)]
     if not _is_large(ref):
         return None
     if any(_is_product(e.invars[1], made) for e in sums):

@@ -70,6 +70,12 @@ def combine(
         trace.bind(accumulate_p, ref, x, *index, params=AccumulateParams(at, monoid))
 
 
+def add_contents(ref: Value, other: Value) -> Value:
+    """A Ref, once what another holds is added to it."""
+    combine(ref, read(other))
+    return ref
+
+
 def element_aval(ref: ir.Aval, indexer: Indexer) -> ir.ShapedArray:
     """The type of what an index reads from a Ref."""
     if not isinstance(ref, AbstractRef):

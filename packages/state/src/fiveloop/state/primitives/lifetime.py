@@ -25,6 +25,17 @@ def ref_of(x: Value, **params: bool) -> Value:
     return trace.bind1(new_ref_p, x, params=NewRefParams(**params))
 
 
+def tangent_of(aval: ir.Aval) -> Value:
+    """A new Ref for the tangent or the cotangent of one of this type, which holds zeros."""
+    assert isinstance(aval, refs.AbstractRef), "unreachable: a rule of Refs"
+    return ref_of(transforms.zeros_of(aval.inner), holds_tangent=True)
+
+
+def end(ref: Value) -> Value:
+    """The array that a Ref holds in the end."""
+    return trace.bind1(freeze_p, ref)
+
+
 def new_ref_abstract_eval(avals: ir.Avals, p: NewRefParams) -> ir.Typing:
     """A Ref of the operand's type."""
     prims.check_count("new_ref", avals, 1)
