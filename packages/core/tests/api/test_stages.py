@@ -206,3 +206,19 @@ def test_a_change_of_context_traces_once_and_back_again_not_at_all() -> None:
         assert (other.value, scale.value) == (8, 2.0)
     with pytest.raises(TypeError, match=r"scale #\d+: expected a hashable value.*got \[1\]"):
         scale([1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chosen", [(True, 1, 1.0), (0.0, -0.0), ((1,), (1.0,))])
+def test_contexts_that_are_equal_but_not_the_same_are_told_apart(chosen: tuple[Any, ...]) -> None:
+    scale = make_user_context(chosen[0], name="scale")
+    traces: list[str] = []
+
+    @jit
+    def f(x: Any) -> Any:
+        traces.append(repr(scale.value))
+        return x
+
+    for value in chosen * 2:
+        with scale(value):
+            f(X)
+    assert traces == [repr(value) for value in chosen]

@@ -8,11 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from numbers import Number
 from types import ModuleType, NoneType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import numpy as np
 
+from fiveloop.core.dataclass import fields, is_dataclass
 from fiveloop.core.errors import CoreError
 
 P = ParamSpec("P")
@@ -48,6 +50,48 @@ def exact_key(x: Any, key: Callable[[Any], Hashable]) -> Hashable | None:
     if kind in (slice, range):
         return (kind, key(x.start), key(x.stop), key(x.step))
     return None
+
+
+def exact(x: Any) -> Any:
+    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
+    found = exact_key(x, exact)
+    if found is not None:
+        return found
+    kind = type(x)
+    if isinstance(x, Number):
+        return kind, x, repr(x)
+    if isinstance(x, tuple):  # a named one
+        return kind, *map(exact, x)
+    if is_dataclass(kind):
+        held = [exact(getattr(x, field.name, None)) for field in fields(kind) if field.compare]
+        return kind, x, *filter(has_hash, held)
+    return kind, x
+
+
+def has_hash(x: object) -> bool:
+    """Whether a value can be part of a key."""
+    try:
+        hash(x)
+    except TypeError:
+        return False
+    return True
+
+
+class Exact:
+    """A value that is equal only to the same value of the same type: its key is compared."""
+
+    __slots__ = ("hash", "key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.key = exact(value)
+        self.hash = hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return self.hash
 
 
 def split_list(xs: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:

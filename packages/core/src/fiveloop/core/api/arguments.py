@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
 from inspect import Parameter, signature
-from numbers import Number
 from operator import index
 from types import FunctionType
 from typing import Any
@@ -20,14 +19,14 @@ from fiveloop.core.arrays import Value
 from fiveloop.core.backend import client
 from fiveloop.core.backend.call import Miss, fast_function, reads_numbers_wide
 from fiveloop.core.backend.tree import TREE, TreeDef
-from fiveloop.core.dataclass import dataclass, fields, is_dataclass
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.util import Fun
 
 
 def static_key(what: str, fun: Fun, given: Sequence[tuple[int | str, Any]]) -> Any:
     """What tells calls with different static arguments apart: their places or names, types and values."""
     for k, x in given:
-        if _has_hash(x) and not isinstance(x, trace.Tracer):
+        if util.has_hash(x) and not isinstance(x, trace.Tracer):
             continue
         called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
         advice = next(
@@ -38,7 +37,7 @@ def static_key(what: str, fun: Fun, given: Sequence[tuple[int | str, Any]]) -> A
             f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
             f"{type(x).__name__}; {advice}"
         )
-    return tuple([(k, _exact(x)) for k, x in given])
+    return tuple([(k, util.exact(x)) for k, x in given])
 
 
 _ADVICE: tuple[tuple[Any, str], ...] = (
@@ -51,63 +50,22 @@ _ADVICE: tuple[tuple[Any, str], ...] = (
 """What to do about a static argument that has no hash, by its type."""
 
 
-def _exact(x: Any) -> Any:
-    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
-    found = util.exact_key(x, _exact)
-    if found is not None:
-        return found
-    kind = type(x)
-    if isinstance(x, Number):
-        return kind, x, repr(x)
-    if isinstance(x, tuple):  # a named one
-        return kind, *map(_exact, x)
-    if is_dataclass(kind):
-        held = [_exact(getattr(x, field.name, None)) for field in fields(kind) if field.compare]
-        return kind, x, *filter(_has_hash, held)
-    return kind, x
-
-
-def _has_hash(x: object) -> bool:
-    try:
-        hash(x)
-    except TypeError:
-        return False
-    return True
-
-
 _AS_IS = util.PLAIN | {FunctionType}
-
-
-class Exact:
-    """A static argument on its way through C++, which compares its key, not the value."""
-
-    __slots__ = ("hash", "key", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.key = _exact(value)
-        self.hash = hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Exact) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return self.hash
 
 
 def exact(x: Any) -> Any:
     """A static argument as C++ and dictionaries may compare it."""
-    return x if type(x) in _AS_IS else Exact(x)
+    return x if type(x) in _AS_IS else util.Exact(x)
 
 
-def exactly(x: Any) -> Exact:
+def exactly(x: Any) -> util.Exact:
     """A static argument as such, whatever it is."""
-    return x if type(x) is Exact else Exact(x)
+    return x if type(x) is util.Exact else util.Exact(x)
 
 
 def inexact(x: Any) -> Any:
     """Undo `exact`."""
-    return x.value if type(x) is Exact else x
+    return x.value if type(x) is util.Exact else x
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +349,7 @@ _RULES: dict[type, Rule] = {
     np.ndarray: _from_numpy,
     **{dtype.type: _from_wide if dtype in _WIDE else _as_it_is for dtype in _DTYPES},
 }
-_NO_OTHERS = frozenset([arrays.Array, Exact])
+_NO_OTHERS = frozenset([arrays.Array, util.Exact])
 _PYTHON = frozenset([bool, int, float, complex])
 
 
@@ -459,14 +417,14 @@ class NumpyCall:
         return run
 
     def _with_trees(self, args: Any, kwargs: Any) -> Any:
-        static: tuple[Exact, ...] = ()
+        static: tuple[util.Exact, ...] = ()
         given = self._static.changed(exactly, args, kwargs) if self._static else (args, kwargs)
         try:
             leaves, tree = TREE.flatten(given)
         except ValueError:  # dict keys without an order
             raise _Unfit from None
         if self._static:
-            static = tuple([x for x in leaves if type(x) is Exact])
+            static = tuple([x for x in leaves if type(x) is util.Exact])
         kinds = tuple(map(type, leaves))
         if _NO_OTHERS.issuperset(kinds):
             return self._arrays_only(*args, **kwargs)
@@ -478,11 +436,11 @@ class NumpyCall:
                 self._pairs |= {(kinds[0], kinds[1]): way} if len(kinds) == 2 else {}
         quickly, rules = way
         if static:
-            leaves = [x for x in leaves if type(x) is not Exact]
+            leaves = [x for x in leaves if type(x) is not util.Exact]
         return quickly(*map(operator.call, rules, leaves))
 
-    def _way(self, tree: TreeDef, kinds: Sequence[type], static: Sequence[Exact]) -> _Way:
-        dynamic = [kind for kind in kinds if kind is not Exact]
+    def _way(self, tree: TreeDef, kinds: Sequence[type], static: Sequence[util.Exact]) -> _Way:
+        dynamic = [kind for kind in kinds if kind is not util.Exact]
         if not all(kind in _RULES for kind in dynamic):
             raise _Unfit
 
@@ -490,7 +448,7 @@ class NumpyCall:
             # A leaf as it was before its rule, as far as its type goes.
             opened = [arrays.of_buffer(x) if type(x) is client.BUFFER_CLASS else x for x in leaves]
             given, fixed = iter(opened), iter(static)
-            whole = [next(fixed) if kind is Exact else next(given) for kind in kinds]
+            whole = [next(fixed) if kind is util.Exact else next(given) for kind in kinds]
             args, kwargs = tree.unflatten(whole)
             result, fast = self._miss(*args, **kwargs)[:2]
             wide = not _PYTHON.isdisjoint(kinds) and reads_numbers_wide()

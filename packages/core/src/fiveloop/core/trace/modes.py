@@ -298,7 +298,7 @@ def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) ->
 
 T = TypeVar("T", bound=Hashable)
 
-_chosen: util.OfThread[tuple[tuple[str, Hashable], ...]] = util.OfThread(())
+_chosen: util.OfThread[tuple[tuple[str, util.Exact], ...]] = util.OfThread(())
 
 
 class Setting(Generic[T]):
@@ -323,14 +323,15 @@ class Setting(Generic[T]):
         """What holds here."""
         for name, value in _chosen.value:
             if name == self.name:
-                return value  # type: ignore[return-value]  # `to` has put it there
+                return value.value  # type: ignore[no-any-return]  # `to` has put it there
         return self.default
 
     @contextmanager
     def to(self, value: T) -> Iterator[None]:
         """Within the block the setting has this value, in this thread."""
         others = [pair for pair in _chosen.value if pair[0] != self.name]
-        mine = [] if value == self.default else [(self.name, value)]
+        exact = util.Exact(value)
+        mine = [] if exact == util.Exact(self.default) else [(self.name, exact)]
         chosen = sorted([*others, *mine], key=lambda pair: pair[0])
         with _chosen.to(tuple(chosen)), counted():
             yield
