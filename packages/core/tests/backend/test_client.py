@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from fiveloop.core.arrays import device_put
 from fiveloop.core.backend import client, hlo
 from fiveloop.core.backend.client import Aval, Buffer, CompileChoices, Executable
 from fiveloop.core.backend.gpu import plugin_path
@@ -256,6 +257,14 @@ def _doubling_matrix() -> tuple[str, list[Aval]]:
     spec: list[hlo.TypeSpec] = [((3, 2), "f8")]
     b.function("main", spec, public=True, body=lambda a: [hlo.add(b, a[0], a[0])])
     return b.text(), [Aval((3, 2), np.dtype("f8"))]
+
+
+def test_numpy_reads_bfloat16_beside_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.arange(3).astype(ml_dtypes.bfloat16)
+    # jax gives the class of buffers this method.
+    give = lambda *_, **__: array
+    monkeypatch.setattr(client.BUFFER_CLASS, "__array__", give, raising=False)
+    assert np.asarray(device_put(array)).dtype == ml_dtypes.bfloat16
 
 
 def test_bfloat16_crosses_by_dlpack() -> None:

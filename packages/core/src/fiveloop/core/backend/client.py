@@ -292,7 +292,8 @@ def array_struct(buf: Buffer) -> object:
     """What NumPy reads a buffer by, and keeps its memory; AttributeError of dtypes that are not NumPy's own."""
     if not buf.is_deleted():
         array = np.asarray(buf)
-        if array.dtype is buf.aval.dtype:
+        # Beside jax, which gives buffers an `__array__`, other dtypes come here; the struct does not tell which.
+        if array.dtype is buf.aval.dtype and array.dtype.isbuiltin == 1:
             return array.__array_struct__
     raise AttributeError("__array_struct__")
 
