@@ -110,6 +110,27 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
             assert operator.sub(*again) <= theirs.flops_again
 
 
+@pytest.mark.parametrize("name", ["mixer", "diffusion"])
+def test_no_product_is_done_again_that_blocks_under_a_policy_save(name: str) -> None:
+    """Blocks of many stages, or behind which little is alive, are those that people put under a policy."""
+    model = MODELS[name]
+    params, data = model.arguments("full")
+    library = replace(LIBRARY, block=checkpoint(policy=policies.dots_saveable))
+    theirs = residuals.halves_of("f", lambda p: model.loss(library, p, data), params)
+    need = plan.needed(theirs.both_passes())
+    jaxpr, names = residuals.staged("f", partial(model.loss, LIBRARY), params, data)
+    size = len(tree_leaves(params))
+    before = len(names) - size - len(tree_leaves(data))
+    mask = tuple(before <= k < before + size for k in range(len(names)))
+    made, _ = transforms.jvp_jaxpr(jaxpr, mask)
+    planner = plan.Planner(made, (False,) * len(names) + (True,) * sum(mask), None)
+    ours = planner.within(need)
+    assert ours is not None and planner.need(ours.plan) <= need
+    eqns = planner.segments.jaxpr(ours.plan)
+    passes = options.both_passes(eqns, planner.unknown, policies.everything_saveable)
+    assert products(passes.jaxpr) <= products(theirs.both_passes())
+
+
 def test_what_people_write_is_within_its_own_bytes() -> None:
     """The plan of fewest bytes is a checkpoint around each step, whose estimate is not the least."""
     model = MODELS["neural_ode"]

@@ -116,6 +116,20 @@ class Weighing:
             found += map(self.option, self.written[1 : max(most - 1 - CUTS, 1)])
         return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found[1:]])]
 
+    def under_policies(self, most: int) -> list[Option]:
+        """What each policy that people write makes of the stage; nothing where there is no time to split it.
+
+        People write policies around the bodies of loops, which `options` has.
+        """
+        if most < 2 or not any(self.unknown) or holds_loop(self.jaxpr):
+            return []
+        first, found = self.option(None), dict[tuple[bool, ...], Option]()
+        keys = [tuple(judged(self.jaxpr, policy)) for policy in WRITTEN]
+        for key, policy in zip(keys, WRITTEN, strict=True):
+            if key not in found:
+                found[key] = self.option(policy).beside(first)
+        return [found[key] for key in keys]
+
     @property
     def trips(self) -> int:
         """The steps of the longest loop."""

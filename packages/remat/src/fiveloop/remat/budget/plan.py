@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
@@ -33,7 +33,7 @@ what stages need, put together.
 FIRST = 3
 """Of how many plans the one of fewest bytes is found: what stages need, put together, may be more than they need."""
 
-LARGE = 2_000
+LARGE = 4_000
 """How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
 
 WORK = 4_000
@@ -64,6 +64,7 @@ class Planner:
         self.program = Program(jaxpr, unknown)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
+        self.blocks = self._blocks()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         self.all = self._candidate(everything)
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
@@ -96,12 +97,14 @@ class Planner:
             for option in options
             if option.written
         ]
-        for policy in WRITTEN:
+        for n, policy in enumerate(WRITTEN):
             own = [
-                next((o for o in each if o.policy == policy), each[0])
-                for each in self.chain.options
+                Save(k, k + 1, next((o for o in each if o.policy == policy), each[0]))
+                for k, each in enumerate(self.chain.options)
             ]
-            found.append(tuple(Save(k, k + 1, option) for k, option in enumerate(own)))
+            found.append(tuple(own))
+            inner: Plan = (*everything[:1], *own[1:-1], *everything[1:][-1:])
+            found += [_of_blocks(self.blocks[n], inner, begin) for begin in (0, 1)]
         return found
 
     def _candidate(self, plan: Plan) -> Candidate:
@@ -146,8 +149,8 @@ class Planner:
     def _chain(self) -> Chain:
         keys = [self.program.weighed(k, k + 1) for k in range(self.program.size)]
         kinds = dict.fromkeys(keys)
-        most = WORK // max(sum(len(jaxpr.eqns) for jaxpr, _ in kinds), 1)
-        options = {key: Weighing(*key, self.given).options(most) for key in kinds}
+        self._most = WORK // max(sum(len(jaxpr.eqns) for jaxpr, _ in kinds), 1)
+        options = {key: Weighing(*key, self.given).options(self._most) for key in kinds}
         forward = {key: known_flops(*key) for key in kinds}
         return Chain(
             [options[key] for key in keys],
@@ -155,6 +158,18 @@ class Planner:
             *self.program.cotangents(),
             [forward[key] for key in keys],
         )
+
+    def _blocks(self) -> list[dict[int, Save]]:
+        """For each policy that people write the blocks under it, by the stage that each begins with."""
+        found: list[dict[int, Save]] = [{} for _ in WRITTEN]
+        runs = {run: self.program.weighed(*run) for run in self.program.blocks()}
+        under = {
+            key: Weighing(*key, self.given).under_policies(self._most) for key in {*runs.values()}
+        }
+        for (first, last), key in runs.items():
+            for steps, option in zip(found, under[key], strict=False):
+                steps[first] = Save(first, last, option)
+        return found
 
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes.
@@ -167,6 +182,14 @@ class Planner:
             if (c.bytes * sure <= size or c in known) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
+
+
+def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
+    """The blocks from a stage on, and the steps of the stages that are in none."""
+    found = [*others[:begin]]
+    while (k := found[-1].last if found else 0) < len(others):
+        found.append(blocks.get(k, others[k]))
+    return tuple(found)
 
 
 def needed(jaxpr: Jaxpr) -> int:

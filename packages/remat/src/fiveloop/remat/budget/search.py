@@ -55,9 +55,10 @@ class Chain:
             found[first, first + 1 :] = np.maximum.accumulate(needs)
         return found
 
-    def needs(self, stage: int, option: Option) -> int:
-        """The bytes to go through a stage and back, besides those that are there before."""
-        return option.kept + max(option.backward + self.cotangents[stage], option.forward)
+    def needs(self, save: Save) -> int:
+        """The bytes to go through stages and back, besides those that are there before."""
+        option, cotangents = save.option, max(self.cotangents[save.first : save.last])
+        return option.kept + max(option.backward + cotangents, option.forward)
 
     def peak(self, plan: Plan, before: int = 0, pending: int = 0) -> int:
         """The bytes that a plan needs at most: `before` are there already, `pending` until its way back begins."""
@@ -73,7 +74,7 @@ class Chain:
         for step in reversed(plan):
             here -= kept.pop()
             if isinstance(step, Save):
-                most = max(most, here + self.needs(step.first, step.option))
+                most = max(most, here + self.needs(step))
             else:
                 most = max(most, self.peak(step.plan, here, self.pending[step.last - 1]))
         return most
@@ -153,7 +154,7 @@ class Search:
         found += np.array([[o.again] for o in options], np.float32)
         if not depth:
             found += np.array([[chain.within_run(first, o, last == first + 1)] for o in options])
-        needs = [chain.needs(first, o) for o in options]
+        needs = [chain.needs(Save(first, first + 1, o)) for o in options]
         numbers = [*range(len(options))]
         middles = [*range(first + 2, last)] if depth else []
         if middles:

@@ -66,7 +66,7 @@ class Program:
             self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
         end = len(self.jaxpr.eqns)
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
-        self.cuts = tuple(cuts) or (0, *self._chosen(), end)
+        self.cuts = tuple(cuts) or self._with_last_equal((0, *self._chosen(), end))
         self._shared: dict[Hashable, Jaxpr] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
 
@@ -81,6 +81,25 @@ class Program:
     def size(self) -> int:
         """How many stages there are."""
         return len(self.cuts) - 1
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Runs of stages that are one part of the program, as far as what is alive between them tells.
+
+        A run ends where no more is alive than at the places beside it, and some are equal. Equal neighbours are parts
+        of their own. The last stage is what is behind all blocks; the first is before them, or a part of the first.
+        """
+        alive = [self.alive[cut] for cut in self.cuts]
+        kinds = [self.stage(k, k + 1).jaxpr for k in range(self.size)]
+        ends = [
+            k
+            for k in range(2, self.size - 1)
+            if alive[k - 1] >= alive[k] <= alive[k + 1] or kinds[k] in (kinds[k - 1], kinds[k + 1])
+        ]
+        ends = [*ends, self.size - 1]
+        found = [*pairwise([1, *ends])]
+        if len({self.stage(*run).jaxpr for run in found}) == len(found):
+            return []
+        return [(a, b) for a, b in [(0, ends[0]), *found] if b > a + 1]
 
     def weighed(self, first: int, last: int) -> tuple[Jaxpr, util.Mask]:
         """The jaxpr of some stages, and which of its inputs are unknown."""
@@ -154,7 +173,7 @@ class Program:
     def _chosen(self) -> list[int]:
         """Where to cut: at the places that are worth most, fewer than `most` of them."""
         chosen: list[int] = []
-        classes = _places(self._alive(), len(self.jaxpr.eqns))
+        classes = _places(self.alive, len(self.jaxpr.eqns))
         for k, places in enumerate(classes):
             more = self._apart(self.least * self._work[-1], chosen, places)
             if len(more) >= self.most and len(chosen) <= self.most // 3:
@@ -210,11 +229,23 @@ class Program:
         begin, stride = min(((b, s) for s in strides for b in (1, s)), key=work)
         return list(places[begin - 1 :: stride])
 
+    def _with_last_equal(self, cuts: Sequence[int]) -> tuple[int, ...]:
+        """The cuts, and one more where the last part begins with a part that is equal to another.
+
+        Little is alive behind the last of equal blocks, so that the end of it is not worth much as a place.
+        """
+        *_, last, end = cuts
+        equal = {self._kind(a, b) for a, b in pairwise(cuts)}
+        sizes = {b - a for a, b in pairwise(cuts) if b - a < end - last}
+        more = [last + n for n in sorted(sizes) if self._kind(last, last + n) in equal]
+        return (*cuts[:-1], *more[-1:], end)
+
     def _kind(self, first: int, stop: int) -> Hashable:
         """What some equations compute; equal for equal ones."""
         return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop)))
 
-    def _alive(self) -> list[float]:
+    @cached_property
+    def alive(self) -> list[float]:
         """The bytes of values and tangents alive before each equation; infinite where a mutable value is."""
         change = [0.0] * (len(self.jaxpr.eqns) + 2)
         barred = [0] * (len(self.jaxpr.eqns) + 2)
