@@ -100,21 +100,18 @@ def numbers(fun: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
 
 def _float_floor_divide(x: Value, y: Value) -> Value:
     """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
-    quotient, left = prims.div(x, y), prims.rem(x, y)
-    whole = prims.div(prims.sub(x, left), y)
+    left = prims.rem(x, y)
+    # A zero has the sign of the quotient; division by zero is infinite, or NaN.
+    part = prims.select(prims.equal(x, left), prims.mul(x, 0), prims.sub(x, left))
+    whole = prims.div(prims.select(prims.equal(y, 0), x, part), y)
     whole = prims.select(_other_side(left, y), prims.sub(whole, 1), whole)
     down = prims.floor(whole)
-    near = prims.select(prims.greater(prims.sub(whole, down), 0.5), prims.add(down, 1), down)
-    # A zero has the sign of the quotient; division by zero is infinite, or NaN.
-    signed = prims.select(prims.equal(whole, 0), prims.mul(quotient, 0), near)
-    return prims.select(prims.equal(y, 0), quotient, signed)
+    return prims.select(prims.greater(prims.sub(whole, down), 0.5), prims.add(down, 1), down)
 
 
 def _other_side(left: Value, y: Value) -> Value:
-    """Whether a remainder has not the sign of the divisor."""
-    return prims.bitwise_and(
-        prims.not_equal(left, 0), prims.not_equal(prims.less(left, 0), prims.less(y, 0))
-    )
+    """Whether a remainder is on the other side of zero than the divisor."""
+    return prims.select(prims.less(y, 0), prims.greater(left, 0), prims.less(left, 0))
 
 
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
