@@ -100,10 +100,10 @@ def numbers(fun: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
 
 def _float_floor_divide(x: Value, y: Value) -> Value:
     """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
-    left = prims.rem(x, y)
+    quotient, left = prims.div(x, y), prims.rem(x, y)
     # A zero has the sign of the quotient; division by zero is infinite, or NaN.
     part = prims.select(prims.equal(x, left), prims.mul(x, 0), prims.sub(x, left))
-    whole = prims.div(prims.select(prims.equal(y, 0), x, part), y)
+    whole = prims.select(prims.equal(y, 0), quotient, prims.div(part, y))
     whole = prims.select(_other_side(left, y), prims.sub(whole, 1), whole)
     down = prims.floor(whole)
     return prims.select(prims.greater(prims.sub(whole, down), 0.5), prims.add(down, 1), down)
