@@ -62,8 +62,10 @@ def user_source(outermost: FrameType | None = None) -> Source | None:
     """The innermost frame of the user's program, of those within `outermost`."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not outermost and frame is not None:
-        if _belongs_to_user(frame.f_code):
-            return Source(frame.f_code, frame.f_lasti)
+        code = frame.f_code
+        # Most frames are of files that are known not to be the user's: asked of them at once, the search takes half.
+        if _is_users.get(code.co_filename, True) and _belongs_to_user(code):
+            return Source(code, frame.f_lasti)
         frame = frame.f_back
     return None
 

@@ -47,10 +47,12 @@ class Binary(Protocol):
 def apply_binary(prim: ir.Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: bool) -> Value:
     """Bind a primitive to arguments brought to one dtype and one shape; integers become float32 if `inexact`."""
     if not inexact:
-        # The common cases first: operands of one type, and a Python number beside an array.
+        # The common cases first: operands of one type, an array and a scalar, and a Python number beside an array.
         if isinstance(x, Value):
             if isinstance(y, Value):
-                if x.aval is y.aval:
+                a, b = x.aval, y.aval
+                arrays_only = type(a) is type(b) is ir.ShapedArray
+                if a is b or (arrays_only and a.dtype == b.dtype and not (a.shape and b.shape)):
                     return trace.bind1(prim, x, y)
             elif (typed := arrays.partner(x.aval, kind_of(y))) is not None:
                 return trace.bind1(
@@ -174,7 +176,9 @@ def align(size: int, operands: ad.Values, dims: ad.BatchAxes) -> tuple[list[Valu
 def fit(t: Value, aval: ir.Aval) -> Value:
     """A tangent in the shape of the result: one without axes is repeated."""
     return (
-        t if ir.same_shape(t.shape, aval.shape) else broadcast.broadcast_in_dim(t, aval.shape, ())
+        t
+        if ir.same_shape(t.aval.shape, aval.shape)
+        else broadcast.broadcast_in_dim(t, aval.shape, ())
     )
 
 
@@ -186,13 +190,13 @@ def jvp_elementwise(
 ) -> ad.Duals:
     """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
     out = trace.bind1(prim, *primals, params=p)
-    total: ad.Tangent = ad.Zero(out.aval.tangent())
+    total: Value | None = None
     for term, t in zip(terms, tangents, strict=True):
         part = None if term is None or isinstance(t, ad.Zero) else term(t, out, *primals)
         if part is not None:
             part = fit(part, out.aval)
-            total = part if isinstance(total, ad.Zero) else trace.bind1(add_p, total, part)
-    return [out], [total]
+            total = part if total is None else trace.bind1(add_p, total, part)
+    return [out], [ad.Zero(out.aval.tangent()) if total is None else total]
 
 
 def transpose_elementwise(
@@ -206,7 +210,7 @@ def transpose_elementwise(
         if term is None:
             raise errors.RuleError(f"`{name}` has no transpose: it is not linear in operand {k}")
         x_bar = term(*cts, *operands[:k], *operands[k + 1 :])
-        repeated = not ir.same_shape(x_bar.shape, x.aval.shape)
+        repeated = not ir.same_shape(x_bar.aval.shape, x.aval.shape)
         outs[k] = broadcast.reduce_sum(x_bar) if repeated else x_bar
     return outs
 

@@ -37,7 +37,7 @@ def nonzero_mask(tangents: ad.Tangents) -> util.Mask:
     >>> nonzero_mask([x, zero_like(x)])
     (True, False)
     """
-    return tuple(not isinstance(t, ad.Zero) for t in tangents)
+    return tuple([not isinstance(t, ad.Zero) for t in tangents])
 
 
 def nonzero_tangents(tangents: ad.Tangents) -> list[Value]:
@@ -139,10 +139,15 @@ class JvpTrace(tracer.Trace):
     parent: tracer.Trace
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        primals, tangents = zip(*map(self.pair, args), strict=True) if args else ((), ())
+        primals, tangents, constant = list[Value](), list[ad.Tangent](), True
+        for x in args:
+            primal, tangent = self.pair(x)
+            primals.append(primal)
+            tangents.append(tangent)
+            constant = constant and isinstance(tangent, ad.Zero)
         if prim.holds_functions:
             params = params.under(self)
-        if not prim.creates_state and all(isinstance(t, ad.Zero) for t in tangents):
+        if constant and not prim.creates_state:
             with tracer.use_trace(self.parent):
                 return tracer.bind(prim, *primals, params=params)
         source = tracer.current_source()
@@ -152,7 +157,7 @@ class JvpTrace(tracer.Trace):
 
     def pair(self, x: Value) -> tuple[Value, ad.Tangent]:
         """The primal and tangent of a value; one that is not of this trace is constant."""
-        if isinstance(x, JvpTracer) and x.owner is self:
+        if isinstance(x, JvpTracer) and x._trace is self:
             return x.primal, x.tangent
         return x, zero_like(x)
 

@@ -110,8 +110,8 @@ class PartialTrace(trace.StageTrace):
         self.plan = policies.DEFAULT_PLAN
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        unknown = [isinstance(x, trace.StageTracer) and x.owner is self for x in args]
-        if not any(unknown) and not getattr(params, "holds_tangent", False):
+        unknown = [isinstance(x, trace.StageTracer) and x._trace is self for x in args]
+        if True not in unknown and not getattr(params, "holds_tangent", False):
             with trace.use_trace(self.parent):
                 return trace.bind(prim, *args, params=params)
         rule = rules.split_rules.find(prim)

@@ -82,7 +82,9 @@ class _Backward:
     def _back(self, eqn: ir.Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
         # Where no cotangent comes, none goes to what is only read.
-        comes = any(jvp.nonzero_mask(cts)) or not self.cts.keys().isdisjoint(ir.changed_refs(eqn))
+        comes = True in jvp.nonzero_mask(cts) or not self.cts.keys().isdisjoint(
+            ir.changed_refs(eqn)
+        )
         if not comes and not eval.happens_once(eqn):
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]
