@@ -280,9 +280,39 @@ def beside(x: Any, w: Any) -> Any:
     return fnp.concatenate([fnp.sin(s), s * 2.0], axis=1) * 0.5
 
 
+def rooms(x: Any) -> Any:
+    """Values beside results of their size: which of them are written there depends on the order in which they come."""
+    y = fnp.sin(x) + x
+    a = x @ y
+    b = x @ a
+    c = (b @ x) @ a
+    return c, c @ a
+
+
+def written_over(x: Any) -> Any:
+    """Sums that are written over one of their terms, in the room of a result that is written later."""
+    a = x @ x
+    b = x @ a
+    y = fnp.sin(a) + x
+    return fnp.sin(b @ (y @ b)) + x, y @ x
+
+
+def summed_by_a_loop(w: Any, xs: Any) -> Any:
+    """A loop adds a product to a sum: the sum stays where it is, and the product has memory beside it."""
+
+    def loss(w: Any) -> Any:
+        step = lambda h, x: (fnp.tanh(h @ w + x), None)
+        return (scan(step, fnp.zeros((8, 32)), xs)[0] ** 2).mean()
+
+    return grad(checkpoint(loss, budget=0.0))(w)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (rooms, (X,)),
+        (written_over, (X,)),
+        (summed_by_a_loop, (N[:32, :32], np.ones((16, 8, 32), np.float32))),
         (beside, (N[:, :4], N[:4, :4])),
         (beside, (N[:31, :8], N[:8, :8])),
         (residual, ([N + k for k in range(6)], N)),

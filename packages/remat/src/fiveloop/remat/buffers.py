@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import accumulate
 
 from fiveloop.core import ir
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +71,52 @@ class Timeline:
         return tuple(sorted([*found, *inside], key=lambda b: -b.bytes))
 
 
-def without_room(buffers: Sequence[Buffer], results: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers that need memory of their own: the others have room where a result is written only later.
+Over = Mapping[int, Sequence[int]]
+"""The values over which a value may be written."""
 
-    The largest come first, each to the smallest result that holds it.
+
+def in_memory(
+    made: Mapping[int, Buffer], results: Set[int], over: Over, rooms: Set[int]
+) -> list[Buffer]:
+    """The buffers of no results that need memory of their own; one is that of values written over each other.
+
+    The others have room where one of the results in `rooms` is written only later. As in XLA the largest come first,
+    then those made first, each where what it may be written over has room, or in the smallest result that holds it, of
+    equal ones in the one made last.
     """
-    rooms = [(r, list[tuple[int, int]]()) for r in sorted(results, key=lambda r: r.bytes)]
-    left = []
-    for b in sorted(buffers, key=lambda b: -b.bytes):
-        for result, taken in rooms:
-            if result.bytes >= b.bytes and b.end < result.start and _is_free(taken, b):
-                insort(taken, (b.start, b.end))
+    order = sorted(made, key=lambda v: -made[v].bytes)
+    taken = {v: [v] for v in reversed(order) if v in rooms}
+    room: dict[int, int] = {}
+    left: dict[int, Buffer] = {}
+    for v in order:
+        if v in results:
+            continue
+        for r in [*(room[x] for x in over.get(v, ()) if x in room), *taken]:
+            if made[r].bytes >= made[v].bytes and _is_free(taken[r], v, made, over):
+                taken[r].append(v)
+                room[v] = r
                 break
         else:
-            left.append(b)
-    return left
+            left[v] = made[v]
+    return _merged(left, over)
 
 
-def _is_free(taken: Sequence[tuple[int, int]], b: Buffer) -> bool:
-    """Whether a buffer's time overlaps with none that is taken; these are sorted, and do not overlap."""
-    place = bisect(taken, (b.start, b.end))
-    after = place == len(taken) or taken[place][0] > b.end
-    return after and (not place or taken[place - 1][1] < b.start)
+def _is_free(taken: Iterable[int], v: int, made: Mapping[int, Buffer], over: Over) -> bool:
+    """Whether a buffer's time overlaps with none that is taken, but where one is written over the other."""
+    start, end = made[v].start, made[v].end
+    for w in taken:
+        before, behind = made[w].end - start, end - made[w].start
+        if before < 0 or behind < 0:
+            continue
+        if (before or w not in over.get(v, ())) and (behind or v not in over.get(w, ())):
+            return False
+    return True
+
+
+def _merged(left: dict[int, Buffer], over: Over) -> list[Buffer]:
+    """The buffers, with those that are written over each other as one."""
+    for v in sorted(left, key=lambda v: -left[v].start):
+        x = next((x for x in over.get(v, ()) if x in left), None)
+        if x is not None:
+            left[x] = replace(left.pop(v), start=left[x].start)
+    return [*left.values()]

@@ -17,7 +17,7 @@ from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.core.primitives import ordering, shape
-from fiveloop.remat.buffers import Buffer, Timeline, without_room
+from fiveloop.remat.buffers import Buffer, Timeline, in_memory
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Fuser, Fusions, Op
 from fiveloop.remat.primitive import AGAIN
 
@@ -293,7 +293,7 @@ class _Layout:
         fused = Fuser(self.ops, self.results, len(self.sizes)).fusions()
         self.run_breadth_first(fused)
         last = self.last_uses(fused)
-        owner = self.owners(last, fused)
+        owner, over = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         for place, op in enumerate(self.ops):
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
@@ -304,14 +304,13 @@ class _Layout:
                 spans[root] = eqn, at, start, max(end, last[v])
         args = {_root(owner, v) for v in range(self.num_given)}
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
+        made_at = self.depth_first(barriers=False)  # which the compiler has taken out by now
         made = {
-            root: Buffer(self.sizes[root], *span, self.path)
-            for root, span in spans.items()
-            if root not in args
+            root: Buffer(self.sizes[root], *spans[root], self.path)
+            for root in sorted(spans.keys() - args, key=made_at.__getitem__)
         }
-        buffers = [b for root, b in made.items() if root not in outs]
-        if self.role not in ("loop", "branch"):
-            buffers = without_room(buffers, [made[root] for root in outs if root in made])
+        rooms = outs if self.role not in ("loop", "branch") else set[int]()
+        buffers = in_memory(made, outs, over, rooms)
         inner = {k: op.inner for k, op in enumerate(self.ops) if op.inner is not None}
         if self.wide:
             buffers += self.tables([*inner])
@@ -336,21 +335,26 @@ class _Layout:
 
     def bring_into_post_order(self) -> None:
         """Bring the equations into the order in which a compiler gets them: depth first from the results."""
-        ordered: dict[Op, None] = {}
-        reached = self.reached
+        self.reached = self.depth_first(barriers=True)
+        ordered = dict.fromkeys(self.maker[v] for v in self.reached if v in self.maker)
+        self.ops = [*ordered, *(op for op in self.ops if op not in ordered)]
+
+    def depth_first(self, barriers: bool) -> dict[int, int]:
+        """The values in the order in which they are reached, with its numbers: as given, or without barriers."""
+        reached: dict[int, int] = {}
         for root in [*self.results, *chain.from_iterable(op.outs for op in self.ops)]:
             stack = [root] if root >= 0 else []
             while stack:
                 v = stack[-1]
                 op = self.maker.get(v)
-                if op is None or op in ordered:
-                    reached.setdefault(stack.pop(), len(reached))
-                    continue
-                waiting = [x for x in op.ins if x >= 0 and x not in reached]
+                ins = op.ins if op else []
+                if op and op.view and not barriers:
+                    ins = [op.ins[op.outs.index(v)]]
+                waiting = [x for x in ins if x >= 0 and x not in reached]
                 if not waiting:
-                    ordered[op] = None
+                    reached.setdefault(stack.pop(), len(reached))
                 stack += reversed(waiting)
-        self.ops = [*ordered, *(op for op in self.ops if op not in ordered)]
+        return reached
 
     def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.
@@ -402,10 +406,16 @@ class _Layout:
                 last[v] = len(self.ops) - 1
         return last
 
-    def owners(self, last: Sequence[int], fused: Fusions) -> dict[int, int]:
-        """Which value's buffer a value is written to, where not its own: one that is read there for the last time."""
+    def owners(
+        self, last: Sequence[int], fused: Fusions
+    ) -> tuple[dict[int, int], dict[int, list[int]]]:
+        """Whose buffer a value shares, where it has none, and over which others it may be written.
+
+        These are read there for the last time. What a loop or a branch gives has a place of its own.
+        """
         owner: dict[int, int] = {}
-        results = set(self.results)
+        over: dict[int, list[int]] = {}
+        own = set(self.results) if self.role else ()
         for place, op in enumerate(self.ops):
             if op not in fused.parts:
                 continue
@@ -413,14 +423,16 @@ class _Layout:
                 owner |= zip(op.outs, op.ins, strict=True)
                 continue
             taken: set[int] = set()
-            v = op.outs[0] if op.outs else -1
-            alike = [(v, x) for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
-            for v, x in op.over or (alike if op.light else ()):
-                mine = v in results and op.light
-                if x >= self.num_given and last[x] <= place and not mine and not {v, x} & taken:
+            for v, x in op.over:
+                if x >= self.num_given and last[x] <= place and not {v, x} & taken:
                     owner[v] = x
                     taken |= {v, x}
-        return owner
+            if op.light and not op.over and op.outs[0] not in own:
+                (v,) = op.outs
+                alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
+                ended = [x for x in alike if x >= self.num_given and last[x] <= place]
+                over[v] = [_root(owner, x) for x in ended]
+        return owner, over
 
     def in_place(self, last: Sequence[int]) -> list[int]:
         """The results that need no memory here: a step's next carry only if it can be written over the last one."""
