@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fiveloop.core.passes import run_passes
 from fiveloop.loops import Progress, planning
+from fiveloop.loops.options import DEFAULT, Planning
 from fiveloop.loops.progress import bars
 from fiveloop.testing.core.compare import assert_all_close
+from fiveloop.testing.core.cube import check_chain
 from fiveloop.testing.core.laws import check_law_eval, check_laws
 from fiveloop.testing.core.programs import Program, programs
-from fiveloop.testing.loops.laws import check_law_planning
+from fiveloop.testing.loops.laws import check_law_planning, with_planning
+from fiveloop.testing.loops.placed_steps import PLACED_KINDS
 from fiveloop.testing.loops.program_steps import (
     CARRIED_KINDS,
     LOOP_KINDS,
@@ -112,6 +119,45 @@ def test_laws_of_carried_arrays(program: Program) -> None:
     s = program.sample()
     check_laws(s)
     check_law_discharge(s)
+
+
+@pytest.mark.oracle
+@settings(max_examples=12)
+@given(programs(PLACED_KINDS, refs=True), st.integers(0, 100))
+def test_sums_and_rows(program: Program, seed: int) -> None:
+    s = with_refs(program)
+    assert_all_close(s.run(), program.twin(*program.arrays()), "eval: result")
+    check_law_planning(s, seed)
+    check_laws(s)
+    check_law_discharge(s)
+
+
+@pytest.mark.oracle
+@settings(max_examples=8)
+@given(programs(PLACED_KINDS).map(read_all), st.integers(0, 100))
+def test_derivatives_of_sums_and_rows(program: Program, seed: int) -> None:
+    check_law_planning(check_chain(program.sample(), ["vjp"], seed), seed)
+
+
+def test_programs_have_sums_and_rows_in_place() -> None:
+    changed = Counter[str]()
+
+    @settings(max_examples=20)
+    @given(programs(PLACED_KINDS, refs=True))
+    def count(program: Program) -> None:
+        jaxpr = with_refs(program).jaxpr
+
+        def planned(planning: Planning) -> str:
+            ready = run_passes(with_planning(jaxpr, planning))
+            # The options are part of a loop; only what was done with it is compared.
+            return str(with_planning(ready, DEFAULT))
+
+        for step in ("scalars", "rows"):
+            without = planned(replace(DEFAULT, **{step: False}))
+            changed[step] += planned(DEFAULT) != without
+
+    count()
+    assert min(changed["scalars"], changed["rows"]) > 4, changed
 
 
 @settings(max_examples=4)
