@@ -220,6 +220,11 @@ def test_a_row_tells_facts() -> None:
     assert row("take")["view"].status == "rule"  # a block is one, many elements are none
 
 
+def test_a_row_tells_that_a_primitive_is_one_operation() -> None:
+    found = row("sin")["written_out"]
+    assert (found.status, found.reason) == ("default", "none: one operation")
+
+
 def test_the_row_of_a_higher_order_primitive_names_its_files() -> None:
     found = row("custom_rule")
     for column in ("jvp", "batch", "dce"):

@@ -11,7 +11,11 @@ import pytest
 
 from fiveloop import nn, random
 from fiveloop import numpy as fnp
-from fiveloop.core import grad, jit, vmap
+from fiveloop.core import grad, jit, make_jaxpr, vmap
+from fiveloop.core.extend import as_value
+from fiveloop.core.inspect import row
+from fiveloop.core.rules import written_out_rules
+from fiveloop.core.transforms import equation_cost, eval_jaxpr, jaxpr_cost
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-4, 4, (5, 6))
@@ -203,3 +207,12 @@ def test_a_network_is_written_naturally() -> None:
     for _ in range(20):
         new = step(new)
     assert float(loss(new)) < 0.5 * before
+
+
+@pytest.mark.parametrize("fun", [nn.softmax, nn.log_softmax])
+def test_what_is_one_primitive_is_written_out_and_costs_that(fun: Any) -> None:
+    (eqn,) = make_jaxpr(fun)(X).eqns
+    assert row(eqn.primitive.name)["written_out"].status == "rule"
+    written_out = written_out_rules[eqn.primitive]([a.aval for a in eqn.invars], eqn.params)
+    np.testing.assert_allclose(eval_jaxpr(written_out, [as_value(X)])[0], fun(X), rtol=1e-12)
+    assert equation_cost(eqn) == jaxpr_cost(written_out)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
+from fiveloop import nn
 from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import checkpoint, policies
@@ -297,6 +298,19 @@ def written_over(x: Any) -> Any:
     return fnp.sin(b @ (y @ b)) + x, y @ x
 
 
+def attended(x: Any, w: Any) -> Any:
+    """Softmax is written out: its exponentials are kept, unless a library that sums them leaves only their shares."""
+
+    def loss(w: Any) -> Any:
+        h = x
+        for _ in range(2):
+            q = h @ w
+            h = nn.softmax(q @ h.T) @ h
+        return (h**2).sum()
+
+    return grad(loss)(w)
+
+
 def summed_by_a_loop(w: Any, xs: Any) -> Any:
     """A loop adds a product to a sum: the sum stays where it is, and the product has memory beside it."""
 
@@ -311,6 +325,8 @@ def summed_by_a_loop(w: Any, xs: Any) -> Any:
     ("fun", "args"),
     [
         (rooms, (X,)),
+        (attended, (N[:16, :16], N[:16, :16])),
+        (attended, (N, N)),
         (written_over, (X,)),
         (summed_by_a_loop, (N[:32, :32], np.ones((16, 8, 32), np.float32))),
         (beside, (N[:, :4], N[:4, :4])),
@@ -328,3 +344,16 @@ def test_the_peak_is_that_of_the_compiler(fun: Any, args: Any) -> None:
     planned = jit(fun).lower(*args).compile().memory_analysis().temp
     told = peak(make_jaxpr(fun)(*args))
     assert 0.95 * planned <= told <= 1.05 * planned
+
+
+def test_what_is_written_out_has_been_made_at_the_line_of_its_equation() -> None:
+    def first(x: Any) -> Any:
+        return nn.softmax(x @ x) @ x
+
+    def second(x: Any) -> Any:
+        return nn.softmax(x @ x) @ x
+
+    for fun in (first, second):  # of the same types: the jaxpr of softmax is made once
+        buffers = timeline(make_jaxpr(fun)(X)).buffers
+        assert "reduce_sum" in {b.eqn.primitive.name for b in buffers}
+        assert {b.eqn.source and b.eqn.source.code for b in buffers} == {fun.__code__}

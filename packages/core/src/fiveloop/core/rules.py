@@ -213,6 +213,7 @@ if TYPE_CHECKING:
     Dce = Callable[[Sequence[bool], ir.Eqn], tuple[list[bool], ir.Eqn | None]]
     CostRule = Callable[[ir.Avals, Any], Cost]
     Bodies = Callable[[Any], list[Body]]
+    WrittenOut = Callable[[ir.Avals, Any], Jaxpr]
 
 
 abstract_eval_rules: RuleTable[AbstractEval] = RuleTable("abstract_eval")
@@ -224,8 +225,11 @@ transpose_rules: RuleTable[Transpose] = RuleTable("transpose", default="refused:
 batch_rules: RuleTable[Batch] = RuleTable("batch")
 split_rules: RuleTable[Split] = RuleTable("split", default="known if all operands are")
 dce_rules: RuleTable[Dce] = RuleTable("dce", default="drop if unused and free of effects")
-cost_rules: RuleTable[CostRule] = RuleTable("cost", default="from the bodies, or the types")
+cost_rules: RuleTable[CostRule] = RuleTable(
+    "cost", default="from the bodies, the jaxpr written out, or the types"
+)
 bodies_rules: RuleTable[Bodies] = RuleTable("bodies", default="none")
+written_out_rules: RuleTable[WrittenOut] = RuleTable("written_out", default="none: one operation")
 by_element_rules: RuleTable[bool] = RuleTable(
     "by_element", default="no, elements may depend on others"
 )
@@ -276,6 +280,7 @@ def define(
     dce: Dce | None = None,
     cost: CostRule | None = None,
     bodies: Bodies | None = None,
+    written_out: WrittenOut | None = None,
     by_element: bool | None = None,
     view: bool | Callable[[P], bool] | None = None,
     label: Callable[[P], str] | None = None,
@@ -283,6 +288,8 @@ def define(
     """Fill a primitive's row. The required cells have no default, so that none is forgotten.
 
     A cell is a rule, or a `Refusal` that says why there is none. RuleError if the primitive has a row already.
+    `written_out` gives the jaxpr of other primitives that `lower` writes in place of the equation; what an equation
+    costs and how much memory it needs is told from it.
     `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. `view`
     is one, or says it of params: the primitive only picks, repeats or rearranges elements that lie in blocks, so that
     it costs less to do again than to keep its result.
@@ -314,6 +321,7 @@ def define(
         (dce_rules, dce),
         (cost_rules, cost),
         (bodies_rules, bodies),
+        (written_out_rules, written_out),
         (by_element_rules, by_element),
         (view_rules, view),
         (label_rules, label),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ad, ir, rules, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, rules, trace
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 
@@ -30,11 +30,14 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> ir.Primitive[Ax
     prim: ir.Primitive[AxesParams] = ir.Primitive(name)
 
     @lru_cache(maxsize=256)
-    def written_out(aval: ir.Aval, axes: tuple[int, ...]) -> Jaxpr:
+    def staged(aval: ir.Aval, axes: tuple[int, ...]) -> Jaxpr:
         return trace.stage_closed(lambda x: [fun(x, axes)], [aval], name)
 
+    def written_out(avals: ir.Avals, p: AxesParams) -> Jaxpr:
+        return staged(avals[0], p.axes)
+
     def lower(ctx: Any, operands: hlo.IRValues, p: AxesParams) -> list[hlo.IRValue]:
-        return list(ctx.inline(written_out(ctx.avals_in[0], p.axes), operands))
+        return list(ctx.inline(written_out(ctx.avals_in, p), operands))
 
     def jvp(primals: ad.Values, tangents: ad.Tangents, p: AxesParams) -> ad.Duals:
         out = trace.bind1(prim, *primals, params=p)
@@ -53,6 +56,6 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> ir.Primitive[Ax
         lower=lower,
         jvp=jvp,
         batch=batch,
-        cost=lambda avals, p: transforms.jaxpr_cost(written_out(avals[0], p.axes)),
+        written_out=written_out,
     )
     return prim

@@ -169,6 +169,9 @@ class _Layout:
                 return self.inline(body.jaxpr, ins)
             if not recomputes_in_branches():
                 return self.barrier(eqn, self.inline(body.jaxpr, self.barrier(eqn, ins)))
+        written_out = _written_out(eqn)
+        if written_out is not None:
+            return self.inline(written_out, ins)
         if prim is prims.dot_general_p:
             ins = self.canonical(eqn, ins)
         if prim is prims.concatenate_p:
@@ -505,3 +508,17 @@ def _is_in_windows(eqn: ir.Eqn) -> bool:
 def _bodies(eqn: ir.Eqn) -> list[rules.Body]:
     rule = rules.bodies_rules.find(eqn.primitive)
     return rule(eqn.params) if rule else []
+
+
+def _written_out(eqn: ir.Eqn) -> Jaxpr | None:
+    """The jaxpr that is lowered in place of an equation, at the line of that; None if it is like one operation.
+
+    It is where a library reduces: other operations read its result from memory, and nothing from before that is kept.
+    """
+    rule = rules.written_out_rules.find(eqn.primitive)
+    if rule is None:
+        return None
+    jaxpr = rule([a.aval for a in eqn.invars], eqn.params)
+    if any(e.primitive.name in _IN_LIBRARY and _is_in_library(e) for e in jaxpr.eqns):
+        return None
+    return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])

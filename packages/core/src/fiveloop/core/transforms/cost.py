@@ -1,7 +1,7 @@
-"""What equations and jaxprs cost: an engine over the columns `cost` and `bodies`.
+"""What equations and jaxprs cost: an engine over the columns `cost`, `bodies` and `written_out`.
 
 A primitive without a cell costs what its bodies cost, as often as they run; of branches only the dearest runs. One
-without bodies costs an operation for each element that it is given or gives.
+without bodies costs what it is written out as, or an operation for each element that it is given or gives.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     bodies = rules.bodies_rules.find(eqn.primitive)
     if bodies is not None:
         return _cost_of_bodies(bodies(eqn.params))
+    written_out = rules.written_out_rules.find(eqn.primitive)
+    if written_out is not None:
+        return jaxpr_cost(written_out(avals, eqn.params))
     # Of a Ref an equation touches what it gives and is given, not all that it holds.
     given = [a for a in avals if not a.accumulates]
     made = [v.aval for v in eqn.outvars if not v.aval.accumulates]
