@@ -269,10 +269,14 @@ class _ReadNote:
         """The sum, marked as an accumulation if it is written back at once."""
         if self.chosen is not None:
             x = self.chosen.only(x)
-        elif type(value) is arrays.Array and trace.is_fused() and _keeps_type(value.aval, x):
-            later = arrays.Array()  # whose buffer is computed if it is asked for
-            later._note = _SumNote(self, x, value)
-            return later
+        elif type(value) is arrays.Array and trace.is_fused():
+            if isinstance(x, (np.ndarray, np.generic)) and not isinstance(x, (float, complex)):
+                # The array may change before the sum is asked for.
+                x = arrays.to_array(arrays.as_value(x, "the value added"))
+            if _keeps_type(value.aval, x):
+                later = arrays.Array()  # whose buffer is computed if it is asked for
+                later._note = _SumNote(self, x, value)
+                return later
         out: Value = arrays.OPS["add"](value, x)
         if out.aval is value.aval:
             out._note = _SumNote(self, x, value)

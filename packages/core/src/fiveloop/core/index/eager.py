@@ -65,22 +65,31 @@ def put_now(
     Where an index that is not checked lies outside, nothing is written if it `drops`; else it is clamped.
     """
     plan = _plan(x.shape, index)
-    if isinstance(plan, _Plan) and plan.is_checked and kind in ("set", "add") and x.size <= LARGE:
-        number = number_to_write(x._a.aval, v)
-        if number is not None:
-            return _put(x, plan, number, kind, flags, donate)
+    if drops and isinstance(plan, _Plan) and not plan.is_checked:
+        plan = replace(plan, indexer=plan.indexer.dropping())
+    if isinstance(plan, _Plan) and kind in ("set", "add") and x.size <= LARGE:
+        new = _without_checks(x._a.aval, plan.result_shape, v)
+        if new is not None:
+            return _put(x, plan, new, kind, flags, donate)
     value = arrays.as_value(v, "the value written")
     access.check_kind(x.aval, kind)
     if not isinstance(plan, _Plan) or not trace.is_concrete(value):
         indexer, operands = plan if isinstance(plan, tuple) else parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
         return access.put(x, indexer, operands, value, kind, unique=flags[0], ascending=flags[1])
-    if drops and not plan.is_checked:
-        plan = replace(plan, indexer=plan.indexer.dropping())
     written = _written(x, plan, value)
     if donate and x.size > LARGE and _keeps_some(plan.indexer, kind):
         return _put_in_steps(x, plan, written, kind)
     return _put(x, plan, written, kind, flags, donate)
+
+
+def _without_checks(aval: ir.Aval, shape: ir.Shape, v: Any) -> Buffer | None:
+    """What is written, if its type surely fits: a Python number, or an array of numbers of this dtype and shape."""
+    if type(v) is not arrays.Array:
+        return number_to_write(aval, v)
+    given = v.aval
+    fits = given.dtype == aval.dtype and aval.dtype != np.bool_ and given.shape == shape
+    return v.buffer if fits else None
 
 
 def _put(x: arrays.Array, plan: _Plan, new: Buffer, kind: str, flags: Flags, donate: bool) -> Value:
@@ -160,7 +169,9 @@ def _static_key(index: Any) -> tuple[Any, ...] | None:
             if any(b is not None and type(b) is not int for b in bounds):
                 return None
             key.append(bounds)
-        elif type(item) is int or item is None or item is Ellipsis:
+        elif type(item) is int or isinstance(item, np.integer):
+            key.append(int(item))
+        elif item is None or item is Ellipsis:
             key.append(item)
         else:
             return None
