@@ -328,11 +328,13 @@ class _Version(threading.local):
 
 def _keeps_type(aval: ir.Aval, x: Any) -> bool:
     """Whether the sum of an array of a type and a value surely has that type, and can be made later."""
-    if type(x) is arrays.Array:
-        return x.aval is aval
-    kind = aval.dtype.kind
+    if type(x) is arrays.Array and x.aval is aval:
+        return True
     if aval.weak_type:
         return False
+    if type(x) is arrays.Array:
+        return x.dtype == aval.dtype and ir.broadcast_shapes(x.shape, aval.shape) == aval.shape
+    kind = aval.dtype.kind
     return (type(x) is float and kind in "fc") or (
         type(x) is int and kind in "iufc" and 0 <= x < 128
     )
