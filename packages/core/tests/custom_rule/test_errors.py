@@ -233,17 +233,23 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "static arguments that are not there": (
         lambda: custom_jvp(f, nondiff_argnums=(1,)),
         ValueError,
-        "custom_jvp of f: nondiff_argnums must name some of its 1 positional arguments by number, got 1",
+        "custom_jvp of f: nondiff_argnums must name one of its 1 positional arguments, got 1",
     ),
     "static arguments by name": (
         lambda: custom_vjp(f, nondiff_argnums=("x",)),  # type: ignore[arg-type]
         TypeError,
-        "custom_vjp of f: nondiff_argnums must hold argument numbers, got 'x'",
+        "custom_vjp of f: nondiff_argnums must be an integer or a tuple of them, got ('x',); names go into "
+        "nondiff_argnames",
     ),
     "static arguments by names that it has not": (
         lambda: custom_derivative(f, jvp=plain_fwd, nondiff_argnames="n"),
         ValueError,
-        "custom_jvp of f: nondiff_argnames must name some of its positional arguments ['x'], got 'n'",
+        "custom_jvp of f: nondiff_argnames names 'n', which is no argument of it",
+    ),
+    "static arguments that have no place": (
+        lambda: custom_jvp(lambda x, *, n: x, nondiff_argnames="n"),
+        ValueError,
+        "custom_jvp of <lambda>: nondiff_argnames must name some of its positional arguments ['x'], got 'n'",
     ),
     "defjvps beside static arguments": (
         lambda: custom_jvp(lambda n, x: x, nondiff_argnums=0).defjvps(None),

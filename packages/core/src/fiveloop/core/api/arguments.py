@@ -135,7 +135,7 @@ def of_places(fun: Fun, fixed: dict[int, Any], named: dict[str, Any], places: Se
 def chosen_arguments(
     what: str, fun: Fun, nums: int | Sequence[int], names: str | Sequence[str], kind: str = "static"
 ) -> Chosen:
-    """Arguments of a kind, static or donated, by place and by name: each is both, where the signature tells."""
+    """Arguments of a kind, as static ones, by place and by name: each is both, where the signature tells."""
     of = f"{what} of {flatten.function_name(fun)}"
     numbers = nums if isinstance(nums, (tuple, list)) else (nums,)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, update_wrapper
-from operator import index
 from types import FunctionType
 from typing import Any, Generic, cast
 
@@ -288,10 +287,17 @@ class CustomFunction(Generic[P, R]):
         update_wrapper(self, fun)
         self.fun = fun
         self.name = flatten.function_name(fun)
-        what = f"{self.what} of {self.name}"
-        nums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        named = _numbers_of(what, fun, nondiff_argnames)
-        self.nondiff_argnums = tuple(sorted({*_positions(what, fun, nums), *named}))
+        given = nondiff_argnums, nondiff_argnames
+        chosen = arguments.chosen_arguments(self.what, fun, *given, "nondiff")
+        known = flatten.parameters(fun)
+        placed = known.placed if known is not None else []
+        for name in chosen.names:
+            if name not in placed:
+                raise ValueError(
+                    f"{self.what} of {self.name}: nondiff_argnames must name some of its positional arguments "
+                    f"{placed}, got {name!r}"
+                )
+        self.nondiff_argnums = chosen.nums
 
     def __init_subclass__(cls) -> None:
         """Python's errors about the arguments name what the user called."""
@@ -415,34 +421,3 @@ def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> lis
             f"{unplaced}; bind them with `functools.partial` before giving the rule"
         )
     return list(bound.args)
-
-
-def _positions(what: str, fun: Callable[..., Any], nums: Sequence[Any]) -> tuple[int, ...]:
-    for k in nums:
-        if not hasattr(k, "__index__") or isinstance(k, bool):
-            raise TypeError(f"{what}: nondiff_argnums must hold argument numbers, got {k!r}")
-    known = flatten.parameters(fun)
-    if known is None:
-        return tuple(sorted(map(index, nums)))
-    count = len(known.placed)
-    for k in nums:
-        if not -count <= k < count and not (known.takes_more and k >= 0):
-            raise ValueError(
-                f"{what}: nondiff_argnums must name some of its {count} positional arguments by number, got {k}"
-            )
-    return tuple(sorted({index(k) % count if k < 0 else index(k) for k in nums}))
-
-
-def _numbers_of(what: str, fun: Callable[..., Any], names: str | Sequence[str]) -> list[int]:
-    """The positions of arguments that are named."""
-    wanted = (names,) if isinstance(names, str) else tuple(names)
-    if not wanted:
-        return []
-    known = flatten.parameters(fun)
-    placed = known.placed if known is not None else []
-    for name in wanted:
-        if name not in placed:
-            raise ValueError(
-                f"{what}: nondiff_argnames must name some of its positional arguments {placed}, got {name!r}"
-            )
-    return [placed.index(name) for name in wanted]
