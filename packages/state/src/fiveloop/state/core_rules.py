@@ -100,7 +100,7 @@ class DischargedRule(primitive.Rule):
             else t
             for x, t, w in zip(primals, tangents, self.which, strict=True)
         ]
-        outs, outs_dot = primitive.rule_jvp(self.inner, refs, dots)
+        outs, outs_dot = primitive.by_rule(self.inner, self.inner.rule.jvp, refs, dots)
         changed = util.select_by(self.results, list(zip(refs, dots, strict=True)))
         contents = [trace.bind1(primitives.freeze_p, ref) for ref, _ in changed]
         ends = [
@@ -164,7 +164,8 @@ class _LedRule(primitive.Rule):
     def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """What the rule gives, from a jaxpr of it that takes the operand in front."""
         lead, *values = primals
-        flat = primitive.Masked(partial(primitive.rule_jvp, self.inner), len(values), tangents[1:])
+        jvp = partial(primitive.by_rule, self.inner, self.inner.rule.jvp)
+        flat = primitive.Masked(jvp, len(values), tangents[1:])
         args = [*values, *flat.dots]
         staged = trace.stage(flat, [x.aval for x in args], self.inner.name)
         nonzero = transforms.nonzero_mask(tangents[1:])
@@ -176,7 +177,8 @@ class _LedRule(primitive.Rule):
         self, p: primitive.RuleParams, cts: ad.Tangents, operands: ad.Operands
     ) -> ad.Cotangents:
         """The rule's transpose; the operand in front has no cotangent."""
-        return [None, *primitive.rule_transpose(self.inner, cts, operands[1:])]
+        cts_in = primitive.by_rule(self.inner, self.inner.rule.transpose, cts, operands[1:])
+        return [None, *cts_in]
 
 
 def _bind_led(

@@ -67,7 +67,9 @@ class BatchedRule(primitive.RuleAround):
         """The batch of results."""
         if p.jaxpr is not None:
             return super().call(p, values)
-        outs, dims = self._batch(lambda *xs: primitive.rule_call(self.inner, xs), values, self.dims)
+        inner = self.inner
+        run = lambda *xs: primitive.by_rule(inner, inner.rule.call, xs)
+        outs, dims = self._batch(run, values, self.dims)
         self.same = [self.shared and d is None for d in dims]
         return self._placed(outs, dims, self.same)
 
@@ -75,7 +77,8 @@ class BatchedRule(primitive.RuleAround):
         """The types of one example's results, with the batch: what is asked for types will run later."""
         self.shared = False
         one = [a if d is None else a.unbatched(d) for a, d in zip(avals, self.dims, strict=True)]
-        return [a.batched(self.size) for a in primitive.rule_types(self.inner, one)]
+        found = primitive.by_rule(self.inner, self.inner.rule.types, one)
+        return [a.batched(self.size) for a in found]
 
     def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule of one example on the whole batch."""
@@ -96,7 +99,7 @@ class BatchedRule(primitive.RuleAround):
     def _jvp_of_one(self, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         pairs = zip(primals, tangents, strict=True)
         given = [transforms.zero_like(x) if isinstance(t, ad.Zero) else t for x, t in pairs]
-        return primitive.rule_jvp(self.inner, primals, given)
+        return primitive.by_rule(self.inner, self.inner.rule.jvp, primals, given)
 
     def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         """The transpose for one example on the whole batch; what all examples share gets the sum of its cotangents."""
@@ -132,7 +135,7 @@ class BatchedRule(primitive.RuleAround):
             rest = iter(values)
             one = [next(rest) if u is None else u for u in unknown]
             given = [ad.Zero(ct.aval.unbatched(0)) if isinstance(ct, ad.Zero) else ct for ct in cts]
-            return [], primitive.rule_transpose(self.inner, given, one)
+            return [], primitive.by_rule(self.inner, self.inner.rule.transpose, given, one)
 
         return run
 

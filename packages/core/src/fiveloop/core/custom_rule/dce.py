@@ -40,7 +40,7 @@ class SelectedRule(primitive.RuleAround):
 
     def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """What the whole rule gives for the results used."""
-        outs, dots = primitive.rule_jvp(self.inner, primals, tangents)
+        outs, dots = primitive.by_rule(self.inner, self.inner.rule.jvp, primals, tangents)
         return util.select_by(self.used, outs), util.select_by(self.used, dots)
 
     def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
@@ -52,4 +52,4 @@ class SelectedRule(primitive.RuleAround):
             next(given) if u else ad.Zero(aval.strong())  # type: ignore[attr-defined]
             for u, aval in zip(self.used, self.out_avals, strict=True)
         ]
-        return primitive.rule_transpose(self.inner, full, operands)
+        return primitive.by_rule(self.inner, self.inner.rule.transpose, full, operands)

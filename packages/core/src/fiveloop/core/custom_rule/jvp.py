@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fiveloop.core import ad, ir, trace, transforms
-from fiveloop.core.custom_rule.primitive import RuleParams, custom_rule_p, rule_jvp
+from fiveloop.core.custom_rule.primitive import RuleParams, by_rule, custom_rule_p
 
 
 def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: RuleParams) -> ad.Duals:
@@ -20,7 +20,7 @@ def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: RuleParams) ->
     if constant and closed:
         outs = trace.bind(custom_rule_p, *primals, params=p)
         return outs, [transforms.zero_like(x) for x in outs]
-    return rule_jvp(p, primals, tangents)
+    return by_rule(p, p.rule.jvp, primals, tangents)
 
 
 def _is_for_rule(p: RuleParams, k: int) -> bool:

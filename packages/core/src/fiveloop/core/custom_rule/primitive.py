@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from fiveloop.core import ad, ir, transforms, util
 from fiveloop.core.arrays import Value
@@ -17,6 +17,9 @@ from fiveloop.core.closed_call import (
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.trace import AxisScope, ScopeTrace, tracer
 from fiveloop.core.trace.stage import stage, stage_closed
+from fiveloop.core.util import R
+
+Q = ParamSpec("Q")
 
 
 @dataclass(frozen=True)
@@ -184,52 +187,31 @@ class PrimalTrace(tracer.Trace):
         return x.primal if isinstance(x, transforms.JvpTracer) and x.owner is self.of else x
 
 
-@contextmanager
-def _named_axes(p: RuleParams) -> Iterator[None]:
-    """Within the block, names of axes mean what they meant where the function was called."""
+def by_rule(
+    p: RuleParams,
+    method: Callable[Concatenate[RuleParams, Q], R],
+    *args: Q.args,
+    **kwargs: Q.kwargs,
+) -> R:
+    """What a method of the rule gives; in it, names of axes mean what they meant where the function was called."""
     if not p.axes:
-        yield
-        return
+        return method(p, *args, **kwargs)
     with tracer.use_trace(ScopeTrace(tracer.current_trace(), p.scope, p.axes)):
-        yield
-
-
-def rule_call(p: RuleParams, values: ad.Values) -> list[Value]:
-    """What an equation computes, by its rule."""
-    with _named_axes(p):
-        return p.rule.call(p, values)
-
-
-def rule_types(p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
-    """The types of an equation's results, by its rule."""
-    with _named_axes(p):
-        return p.rule.types(p, avals)
-
-
-def rule_jvp(p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
-    """Results and tangents, by the rule."""
-    with _named_axes(p):
-        return p.rule.jvp(p, primals, tangents)
-
-
-def rule_transpose(p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
-    """Cotangents of the linear operands, by the rule."""
-    with _named_axes(p):
-        return p.rule.transpose(p, cts, operands)
+        return method(p, *args, **kwargs)
 
 
 def primal_jaxpr(p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
     """What the equation computes, as a jaxpr of all its operands."""
     if p.jaxpr is not None:
         return p.jaxpr
-    return stage_closed(lambda *xs: rule_call(p, xs), avals, p.name)
+    return stage_closed(lambda *xs: by_rule(p, p.rule.call, xs), avals, p.name)
 
 
 def custom_rule_abstract_eval(avals: ir.Avals, p: RuleParams) -> ir.Typing:
     """The types and effects of the jaxpr; without one, the types that the rule tells, and no effect."""
     over: ir.Effects = frozenset(ir.NamedAxisEffect(axis) for axis in p.axes)
     if p.jaxpr is None:
-        return rule_types(p, avals), over
+        return by_rule(p, p.rule.types, avals), over
     outs, effects = call_abstract_eval(avals, p)
     return outs, effects | over
 

@@ -23,11 +23,11 @@ define(
     primitive.custom_rule_p,
     abstract_eval=primitive.custom_rule_abstract_eval,
     # Operation by operation, as the user's function runs without any transform.
-    impl=lambda values, p: primitive.rule_call(p, values),
+    impl=lambda values, p: primitive.by_rule(p, p.rule.call, values),
     lower=custom_rule_lower,
     jvp=jvp.custom_rule_jvp,
     batch=batch.custom_rule_batch,
-    transpose=lambda cts, operands, p: primitive.rule_transpose(p, cts, operands),
+    transpose=lambda cts, operands, p: primitive.by_rule(p, p.rule.transpose, cts, operands),
     dce=dce.custom_rule_dce,
     # The jaxpr, which runs once, if there is one.
     bodies=lambda p: [] if p.jaxpr is None else [Body(p.jaxpr, "called", plain=not p.rule.batches)],
