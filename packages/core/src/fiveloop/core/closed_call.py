@@ -71,33 +71,12 @@ def changed_alike(p: P, change: Change) -> tuple[P, util.Mask]:
     return ir.with_jaxprs(p, lambda j: change(j, joined if len(masks) > 1 else False)[0]), joined
 
 
-@dataclass(frozen=True, slots=True)
-class _Forwarding:
-    """A jaxpr without the results that are at hand outside.
-
-    whole : [*operands] -> [*outs]
-    jaxpr : [*operands] -> [*computed]
-    """
-
-    whole: ir.Jaxpr
-    jaxpr: ir.Jaxpr
-
-    def results(self, operands: ad.Values, computed: ad.Values) -> list[Value]:
-        """What the whole jaxpr gives."""
-        at_hand = dict(zip(self.whole.invars, operands, strict=True))
-        at_hand |= zip(self.jaxpr.outvars, computed, strict=True)  # type: ignore[arg-type]  # they are variables
-        return [
-            a.value if isinstance(a, ir.Literal) else at_hand[a]  # type: ignore[misc]  # every constant is a value
-            for a in self.whole.outvars
-        ]
-
-
 @ir.once_per_jaxpr
-def _forwarding(jaxpr: ir.Jaxpr) -> _Forwarding:
+def _computing(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
+    """A jaxpr without the results that are at hand outside: [*operands] -> [*computed]."""
     inputs = set(jaxpr.invars)
     computed = [v for v in ir.vars_in_order(jaxpr.outvars) if v not in inputs]
-    same = len(computed) == len(jaxpr.outvars)
-    return _Forwarding(jaxpr, jaxpr if same else jaxpr.replace(outvars=computed))
+    return jaxpr if len(computed) == len(jaxpr.outvars) else jaxpr.replace(outvars=computed)
 
 
 def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Value]:
@@ -116,15 +95,16 @@ def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Valu
       in (a, b) }
     """
     jaxpr, *others = ir.jaxprs_in(p)
-    found = _forwarding(jaxpr)
-    if found.jaxpr is jaxpr or others or [x.aval for x in operands] != jaxpr.in_avals:
+    inner = _computing(jaxpr)
+    if inner is jaxpr or others or [x.aval for x in operands] != jaxpr.in_avals:
         return trace.bind(prim, *operands, params=p)
     for x in operands:
         trace.check_live(x)  # also one that is only handed on
-    computed: list[Value] = []
-    if found.jaxpr.outvars or found.jaxpr.effects:
-        computed = trace.bind(prim, *operands, params=ir.with_jaxprs(p, lambda _: found.jaxpr))
-    return found.results(operands, computed)
+    at_hand = ir.Environment[Value](zip(jaxpr.invars, operands, strict=True))
+    if inner.outvars or inner.effects:
+        computed = trace.bind(prim, *operands, params=ir.with_jaxprs(p, lambda _: inner))
+        at_hand.update(zip(ir.vars_in_order(inner.outvars), computed, strict=True))
+    return [at_hand.read(a) for a in jaxpr.outvars]
 
 
 def call_jaxpr(

@@ -60,7 +60,8 @@ def vmap(
         values = [borrowed[k][1].value if k in borrowed else x for k, x in enumerate(values)]
         flat = FlatFunction(fun, tree)
         axis = None if axis_name is None else trace.new_axis(axis_name, size)
-        outs, out_dims = transforms.batch_over(axis, flat, size, values, dims, fun)
+        batched = transforms.batch_flat(flat, size, values, dims, fun, axis, for_rule=False)
+        outs, out_dims = batched
         _check_made(flat, outs, out_dims, values)
         for lender, standing in borrowed.values():
             if standing.is_changed:

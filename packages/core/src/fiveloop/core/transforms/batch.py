@@ -198,31 +198,19 @@ def batch_flat(
     user_fun: object = None,
     axis: ir.NamedAxis | None = None,
     kin: BatchTrace | None = None,
+    *,
+    for_rule: bool = True,
 ) -> tuple[list[Value], list[BatchDim]]:
-    """The outputs of a flat function over a batch, and their batch axes; for batch rules.
+    """The outputs of a flat function over a batch, and their batch axes.
 
-    What the function does over `batch_axis(size)` is done over this batch. If it calls functions of the user, which
-    know that axis by its name, `axis` is that of the trace that has called the rule, or `kin` is this trace itself:
-    then they may also close over its values.
+    What the function does over `axis` is done over this batch; for batch rules (`for_rule`), so is what it does over
+    `batch_axis(size)`. If the function of a rule calls functions of the user, which know that axis by its name, `axis`
+    is that of the trace that has called the rule, or `kin` is this trace itself: then they may also close over its
+    values.
     """
     axis = axis if kin is None else kin.axis
-    trace = BatchTrace(
-        tracer.current_trace(), size, user_fun or fun, axis, binds_batch=True, kin=kin
-    )
-    return run_batch(trace, fun, values, dims)
-
-
-@tracer.leak_checked
-def batch_over(
-    axis: ir.NamedAxis | None,
-    fun: ad.Function,
-    size: int,
-    values: ad.Values,
-    dims: Sequence[BatchDim],
-    user_fun: object = None,
-) -> tuple[list[Value], list[BatchDim]]:
-    """The outputs of a user's flat function over a batch that goes by `axis`, and their batch axes."""
-    trace = BatchTrace(tracer.current_trace(), size, user_fun or fun, axis)
+    outer, named = tracer.current_trace(), user_fun or fun
+    trace = BatchTrace(outer, size, named, axis, binds_batch=for_rule, kin=kin)
     return run_batch(trace, fun, values, dims)
 
 
