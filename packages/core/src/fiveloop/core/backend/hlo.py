@@ -112,8 +112,7 @@ def sign(b: Builder, x: IRValue) -> IRValue:
 
 def is_finite(b: Builder, x: IRValue) -> IRValue:
     """True where a float is neither infinite nor NaN."""
-    out = tensor_type(x.shape, BOOL)
-    return b.emit(f"stablehlo.is_finite {x.name} : ({x.type}) -> {out}", x.shape, BOOL)
+    return b.emit_typed(f"stablehlo.is_finite {x.name}", [x], x.shape, BOOL)
 
 
 def complex(b: Builder, re: IRValue, im: IRValue) -> IRValue:
@@ -131,8 +130,7 @@ def convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
         return x
     if x.dtype.kind == "c" and out.kind != "c":
         return convert(b, real(b, x), out)
-    text = f"stablehlo.convert {x.name} : ({x.type}) -> {tensor_type(x.shape, out)}"
-    return b.emit(text, x.shape, out)
+    return b.emit_typed(f"stablehlo.convert {x.name}", [x], x.shape, out)
 
 
 def bitcast_convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
@@ -145,5 +143,4 @@ def bitcast_convert(b: Builder, x: IRValue, dtype: DTypeLike) -> IRValue:
         if not shape or shape[-1] * x.dtype.itemsize != out.itemsize:
             raise TypeError(f"hlo bitcast_convert: the last axis of {x.type} does not fill {out}")
         shape = shape[:-1]
-    text = f"stablehlo.bitcast_convert {x.name} : ({x.type}) -> {tensor_type(shape, out)}"
-    return b.emit(text, shape, out)
+    return b.emit_typed(f"stablehlo.bitcast_convert {x.name}", [x], shape, out)

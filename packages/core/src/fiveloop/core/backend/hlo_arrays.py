@@ -18,7 +18,6 @@ from .hlo_builder import (
     int_list,
     names,
     tensor_type,
-    types,
 )
 from .hlo_elementwise import (
     COMBINERS,
@@ -51,7 +50,7 @@ def broadcast_in_dim(b: Builder, x: IRValue, shape: Ints, dims: Ints) -> IRValue
     if out == x.shape and tuple(dims) == tuple(range(len(out))):
         return x
     text = f"stablehlo.broadcast_in_dim {x.name}, dims = {int_list(dims)}"
-    return b.emit(f"{text} : ({x.type}) -> {tensor_type(out, x.dtype)}", out, x.dtype)
+    return b.emit_typed(text, [x], out, x.dtype)
 
 
 def reshape(b: Builder, x: IRValue, shape: Ints) -> IRValue:
@@ -59,17 +58,15 @@ def reshape(b: Builder, x: IRValue, shape: Ints) -> IRValue:
     out = tuple(shape)
     if out == x.shape:
         return x
-    text = f"stablehlo.reshape {x.name} : ({x.type}) -> {tensor_type(out, x.dtype)}"
-    return b.emit(text, out, x.dtype)
+    return b.emit_typed(f"stablehlo.reshape {x.name}", [x], out, x.dtype)
 
 
 def transpose(b: Builder, x: IRValue, perm: Ints) -> IRValue:
     """Axes reordered: axis k of the result is axis `perm[k]` of `x`."""
     if tuple(perm) == tuple(range(len(x.shape))):
         return x
-    shape = tuple([x.shape[p] for p in perm])
     text = f"stablehlo.transpose {x.name}, dims = {int_list(perm)}"
-    return b.emit(f"{text} : ({x.type}) -> {tensor_type(shape, x.dtype)}", shape, x.dtype)
+    return b.emit_typed(text, [x], [x.shape[p] for p in perm], x.dtype)
 
 
 def reverse(b: Builder, x: IRValue, dims: Ints) -> IRValue:
@@ -86,18 +83,16 @@ def concatenate(b: Builder, xs: IRValues, dim: int) -> IRValue:
         return xs[0]
     shape = list(xs[0].shape)
     shape[dim] = sum([x.shape[dim] for x in xs])
-    out = tensor_type(shape, xs[0].dtype)
-    text = f"stablehlo.concatenate {names(xs)}, dim = {dim} : ({types(xs)}) -> {out}"
-    return b.emit(text, tuple(shape), xs[0].dtype)
+    return b.emit_typed(f"stablehlo.concatenate {names(xs)}, dim = {dim}", xs, shape, xs[0].dtype)
 
 
 def pad(b: Builder, x: IRValue, value: IRValue, low: Ints, high: Ints, interior: Ints) -> IRValue:
     """`x` with a scalar put around and between its elements; negative amounts cut."""
     sizes = zip(x.shape, low, high, interior, strict=True)
-    shape = tuple([lo + hi + n + max(n - 1, 0) * inner for n, lo, hi, inner in sizes])
+    shape = [lo + hi + n + max(n - 1, 0) * inner for n, lo, hi, inner in sizes]
     amounts = f"low = {int_list(low)}, high = {int_list(high)}, interior = {int_list(interior)}"
-    signature = f"({x.type}, {value.type}) -> {tensor_type(shape, x.dtype)}"
-    return b.emit(f"stablehlo.pad {x.name}, {value.name}, {amounts} : {signature}", shape, x.dtype)
+    text = f"stablehlo.pad {x.name}, {value.name}, {amounts}"
+    return b.emit_typed(text, [x, value], shape, x.dtype)
 
 
 # parts
@@ -108,29 +103,26 @@ def slice(b: Builder, x: IRValue, start: Ints, limit: Ints, strides: Ints) -> IR
     bounds = [*zip(start, limit, strides, strict=True)]
     if bounds == [(0, d, 1) for d in x.shape]:
         return x
-    shape = tuple([-((lo - hi) // by) for lo, hi, by in bounds])
+    shape = [-((lo - hi) // by) for lo, hi, by in bounds]
     spec = ", ".join([f"{lo}:{hi}:{by}" if by != 1 else f"{lo}:{hi}" for lo, hi, by in bounds])
-    text = f"stablehlo.slice {x.name} [{spec}] : ({x.type}) -> {tensor_type(shape, x.dtype)}"
-    return b.emit(text, shape, x.dtype)
+    return b.emit_typed(f"stablehlo.slice {x.name} [{spec}]", [x], shape, x.dtype)
 
 
 def dynamic_slice(b: Builder, x: IRValue, starts: IRValues, sizes: Ints) -> IRValue:
     """A block of `sizes` at run-time `starts`, which are clamped so that the block fits."""
     if not x.shape:
         return x
-    shape = tuple(sizes)
     text = f"stablehlo.dynamic_slice {x.name}, {names(starts)}, sizes = {int_list(sizes)}"
-    signature = f"({x.type}, {types(starts)}) -> {tensor_type(shape, x.dtype)}"
-    return b.emit(f"{text} : {signature}", shape, x.dtype)
+    return b.emit_typed(text, [x, *starts], sizes, x.dtype)
 
 
 def dynamic_update_slice(b: Builder, x: IRValue, update: IRValue, starts: IRValues) -> IRValue:
     """`x` with a block replaced at run-time `starts`, which are clamped so that the block fits."""
     if not x.shape:
         return update
-    text = f"stablehlo.dynamic_update_slice {x.name}, {update.name}, {names(starts)}"
-    signature = f"({x.type}, {update.type}, {types(starts)}) -> {x.type}"
-    return b.emit(f"{text} : {signature}", x.shape, x.dtype)
+    operands = [x, update, *starts]
+    text = f"stablehlo.dynamic_update_slice {names(operands)}"
+    return b.emit_typed(text, operands, x.shape, x.dtype)
 
 
 def gather(
@@ -227,13 +219,11 @@ def reduce(b: Builder, x: IRValue, dims: Ints, kind: str) -> IRValue:
     if not len(dims):
         return x
     init = constant(b, identity(kind, x.dtype))
-    shape = _without(x.shape, dims)
-    out = IRValue("", shape, x.dtype).type
     text = (
         f"stablehlo.reduce({x.name} init: {init.name}) applies stablehlo.{COMBINERS[kind].__name__} "
-        f"across dimensions = {int_list(dims)} : ({x.type}, {init.type}) -> {out}"
+        f"across dimensions = {int_list(dims)}"
     )
-    return b.emit(text, shape, x.dtype)
+    return b.emit_typed(text, [x, init], _without(x.shape, dims), x.dtype)
 
 
 def reduce_generic(
@@ -385,9 +375,10 @@ def dot_general(
     if not _is_copied(x, y, len(lhs_batch), pairs):
         axes = lhs_batch, rhs_batch, lhs_contract, rhs_contract
         return _product(b, x, y, axes, shape, out_dtype, precision)
-    contracted = _runs_of_pairs(pairs)
-    runs_x = [*[(k,) for k in lhs_batch], *[c[0] for c in contracted], *_runs(free_x)]
-    runs_y = [*[(k,) for k in rhs_batch], *[c[1] for c in contracted], *_runs(free_y)]
+    contracted = _runs(pairs)
+    wide_x, wide_y = ([run for (run,) in _runs([(k,) for k in free])] for free in (free_x, free_y))
+    runs_x = [*[(k,) for k in lhs_batch], *[c[0] for c in contracted], *wide_x]
+    runs_y = [*[(k,) for k in rhs_batch], *[c[1] for c in contracted], *wide_y]
     (x, place_x), (y, place_y) = _merged(b, x, runs_x), _merged(b, y, runs_y)
     merged = (
         [place_x[k] for k in lhs_batch],
@@ -413,7 +404,6 @@ def _product(
     precision: str | tuple[str, str] | None,
 ) -> IRValue:
     lhs_batch, rhs_batch, lhs_contract, rhs_contract = axes
-    out = np.dtype(out_dtype)
     parts = [f"stablehlo.dot_general {x.name}, {y.name}"]
     if len(lhs_batch):
         parts.append(f"batching_dims = {int_list(lhs_batch)} x {int_list(rhs_batch)}")
@@ -421,8 +411,7 @@ def _product(
     if precision is not None:
         pair = (precision, precision) if isinstance(precision, str) else precision
         parts.append(f"precision = [{pair[0]}, {pair[1]}]")
-    signature = f"({x.type}, {y.type}) -> {tensor_type(shape, out)}"
-    return b.emit(f"{', '.join(parts)} : {signature}", tuple(shape), out)
+    return b.emit_typed(", ".join(parts), [x, y], shape, np.dtype(out_dtype))
 
 
 def _free(x: IRValue, used: Iterable[int]) -> list[int]:
@@ -440,24 +429,14 @@ def _is_copied(x: IRValue, y: IRValue, batch: int, pairs: Sequence[tuple[int, in
     return list(pairs) != lies and (num > 1 or max(rests) > 1)
 
 
-def _runs(axes: Iterable[int]) -> list[Run]:
-    found: list[Run] = []
-    for k in axes:
-        if found and found[-1][-1] + 1 == k:
-            found[-1] = (*found[-1], k)
+def _runs(axes: Iterable[tuple[int, ...]]) -> list[tuple[Run, ...]]:
+    """Runs of axes: of one operand, or of pairs in both operands at once."""
+    found: list[tuple[Run, ...]] = []
+    for each in axes:
+        if found and tuple([run[-1] + 1 for run in found[-1]]) == each:
+            found[-1] = tuple([(*run, k) for run, k in zip(found[-1], each, strict=True)])
         else:
-            found.append((k,))
-    return found
-
-
-def _runs_of_pairs(pairs: Iterable[tuple[int, int]]) -> list[tuple[Run, Run]]:
-    """Runs in both operands at once."""
-    found: list[tuple[Run, Run]] = []
-    for j, k in pairs:
-        if found and (found[-1][0][-1] + 1, found[-1][1][-1] + 1) == (j, k):
-            found[-1] = (*found[-1][0], j), (*found[-1][1], k)
-        else:
-            found.append(((j,), (k,)))
+            found.append(tuple([(k,) for k in each]))
     return found
 
 

@@ -73,11 +73,6 @@ def _type_name(shape: Shape, dtype: np.dtype) -> str:
     return "".join(["tensor<", *(f"{int(d)}x" for d in shape), element_type(dtype), ">"])
 
 
-def type_list(types: Sequence[str]) -> str:
-    """A list of types as an operation's results are written: bare when there is one."""
-    return types[0] if len(types) == 1 else f"({', '.join(types)})"
-
-
 @dataclass(frozen=True, slots=True)
 class IRValue:
     """A value of the program that is being written: its name and its type."""
@@ -89,7 +84,7 @@ class IRValue:
     @property
     def type(self) -> str:
         """The StableHLO type of this value."""
-        return tensor_type(self.shape, self.dtype)
+        return _type_name(self.shape, self.dtype)
 
 
 IRValues: TypeAlias = Sequence[IRValue]
@@ -105,6 +100,12 @@ def names(values: IRValues) -> str:
 def types(values: IRValues) -> str:
     """The types of values, separated by commas."""
     return ", ".join([v.type for v in values])
+
+
+def signature(operands: IRValues, results: Sequence[TypeSpec]) -> str:
+    """What ends an operation: the types of its operands and of its results, bare when there is one."""
+    outs = ", ".join([tensor_type(shape, dtype) for shape, dtype in results])
+    return f" : ({types(operands)}) -> {outs if len(results) == 1 else f'({outs})'}"
 
 
 @dataclass(slots=True)
@@ -187,11 +188,9 @@ class Builder:
         self, symbol: str, args: IRValues, results: Sequence[TypeSpec], one_kernel: bool = False
     ) -> list[IRValue]:
         """Call a function of this module by its symbol; XLA's CPU compiles `one_kernel` for all of it."""
-        out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
         attrs = f" {{{_ONE_KERNEL}}}" if one_kernel else ""
-        return self.emit_many(
-            f"func.call @{symbol}({names(args)}){attrs} : ({types(args)}) -> {out_types}", results
-        )
+        text = f"func.call @{symbol}({names(args)}){attrs}{signature(args, results)}"
+        return self.emit_many(text, results)
 
     def text(self) -> str:
         """The whole module; public functions come first."""
@@ -207,6 +206,11 @@ class Builder:
         name = frame.fresh()
         frame.lines.append(f"{frame.indent}{name} = {text}")
         return IRValue(name, shape, dtype)
+
+    def emit_typed(self, text: str, xs: IRValues, shape: Ints, dtype: np.dtype) -> IRValue:
+        """Append an operation with one result whose text lacks the types of its operands and of that."""
+        out = tuple(shape)
+        return self.emit(f"{text} : ({types(xs)}) -> {_type_name(out, dtype)}", out, dtype)
 
     def emit_many(self, text: str, results: Sequence[TypeSpec]) -> list[IRValue]:
         """Append an operation with any number of results; the text may hold whole regions."""
@@ -324,8 +328,7 @@ def generic(
     """Write any operation in MLIR's generic form; `attrs` is the text between its braces."""
     region_text = f" ({', '.join(regions)})" if regions else ""
     attr_text = f" {{{attrs}}}" if attrs else ""
-    out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
-    text = f'"{op}"({names(operands)}){region_text}{attr_text} : ({types(operands)}) -> {out_types}'
+    text = f'"{op}"({names(operands)}){region_text}{attr_text}{signature(operands, results)}'
     return b.emit_many(text, results)
 
 
@@ -512,10 +515,8 @@ def custom_call(
 ) -> list[IRValue]:
     """A call of a function registered with XLA; `attrs` is the text between its braces."""
     braces = f" {{{attrs}}}" if attrs else ""
-    out_types = type_list([tensor_type(shape, dtype) for shape, dtype in results])
-    signature = f"({types(operands)}) -> {out_types}"
-    text = f"stablehlo.custom_call @{target}({names(operands)}){braces} : {signature}"
-    return b.emit_many(text, results)
+    text = f"stablehlo.custom_call @{target}({names(operands)}){braces}"
+    return b.emit_many(text + signature(operands, results), results)
 
 
 def to_memory(b: Builder, x: IRValue, memory: str) -> IRValue:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from .hlo_builder import Builder, IRValue, tensor_type
+from .hlo_builder import Builder, IRValue, names
 
 BOOL = np.dtype(np.bool_)
 
@@ -42,9 +42,7 @@ def real_part(name: str) -> Unary:
     def write(b: Builder, x: IRValue, /) -> IRValue:
         if x.dtype.kind != "c":
             return b.emit(f"stablehlo.{name} {x.name} : {x.type}", x.shape, x.dtype)
-        dtype = real_dtype(x.dtype)
-        out = tensor_type(x.shape, dtype)
-        return b.emit(f"stablehlo.{name} {x.name} : ({x.type}) -> {out}", x.shape, dtype)
+        return b.emit_typed(f"stablehlo.{name} {x.name}", [x], x.shape, real_dtype(x.dtype))
 
     write.__name__ = name
     return write
@@ -96,9 +94,8 @@ def compare(
         kind = "SIGNED"
     else:
         kind = "TOTALORDER" if total_order else "FLOAT"
-    out = tensor_type(x.shape, BOOL)
     text = f"stablehlo.compare {direction}, {x.name}, {y.name}, {kind}"
-    return b.emit(f"{text} : ({x.type}, {y.type}) -> {out}", x.shape, BOOL)
+    return b.emit_typed(text, [x, y], x.shape, BOOL)
 
 
 def select(b: Builder, pred: IRValue, on_true: IRValue, on_false: IRValue) -> IRValue:
@@ -110,9 +107,8 @@ def select(b: Builder, pred: IRValue, on_true: IRValue, on_false: IRValue) -> IR
 
 def clamp(b: Builder, low: IRValue, x: IRValue, high: IRValue) -> IRValue:
     """`x` held between `low` and `high`, which may be scalars."""
-    text = f"stablehlo.clamp {low.name}, {x.name}, {high.name}"
-    signature = f"({low.type}, {x.type}, {high.type}) -> {x.type}"
-    return b.emit(f"{text} : {signature}", x.shape, x.dtype)
+    operands = [low, x, high]
+    return b.emit_typed(f"stablehlo.clamp {names(operands)}", operands, x.shape, x.dtype)
 
 
 COMBINERS: dict[str, Binary] = {
