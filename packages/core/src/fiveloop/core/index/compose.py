@@ -38,12 +38,7 @@ class Placed:
 
     def labels(self) -> list[Label]:
         """The axes of what is selected, in order."""
-        indexer = self.indexer
-        labels: list[Label] = [k for k, e in enumerate(indexer.entries) if isinstance(e, Span)]
-        labels[indexer.pick_axis : indexer.pick_axis] = [PICK] * len(indexer.pick_shape)
-        for position in indexer.new_axes:
-            labels.insert(position, NEW)
-        return labels
+        return [k if kind == "span" else kind for kind, k in self.indexer.labels()]
 
 
 @dataclass(frozen=True, slots=True)

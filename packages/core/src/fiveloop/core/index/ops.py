@@ -60,7 +60,12 @@ class Place:
         self, *, mode: str | None = None, fill_value: ArrayLike | None = None, **flags: bool
     ) -> Value:
         """What stands there now; with "fill" or "drop", `fill_value` (NaN, or the least integer) out of bounds."""
-        _check_flags(flags)
+        for name in flags:
+            if name not in ("unique_indices", "indices_are_sorted"):
+                prims.bad_type(
+                    f"x.at[index].get: expected `mode`, `fill_value`, `unique_indices` or `indices_are_sorted`, got "
+                    f"{name!r}"
+                )
         x, index = self._x, bounds.by_mode(self._x.shape, self._index, mode)
         if mode not in ("drop", "fill"):
             return read_array(x, index)
@@ -152,15 +157,6 @@ class Place:
         indexer, operands = parse.normalize(x.shape, index)
         indexer = indexer.dropping() if drops else indexer
         return access.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
-
-
-def _check_flags(flags: dict[str, bool]) -> None:
-    unknown = [name for name in flags if name not in ("unique_indices", "indices_are_sorted")]
-    if unknown:
-        prims.bad_type(
-            f"x.at[index].get: expected `mode`, `fill_value`, `unique_indices` or `indices_are_sorted`, got "
-            f"{unknown[0]!r}"
-        )
 
 
 def _getitem(x: Value, index: Any) -> Any:

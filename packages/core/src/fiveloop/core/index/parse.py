@@ -109,7 +109,11 @@ def _item(i: Any) -> Any:
             f"{type(i).__name__} {i!r}"
             + ("; use a tuple for several axes, or numpy.array(...)" if isinstance(i, list) else "")
         )
-    x = i if isinstance(i, (Value, np.ndarray)) else _converted(i)
+    x: Any = i
+    if not isinstance(i, (Value, np.ndarray)):
+        is_array = hasattr(i, "__array__") or hasattr(i, "__jax_array__")
+        is_integer = not is_array and hasattr(i, "__index__")
+        x = np.asarray(operator.index(i)) if is_integer else arrays.as_value(i, "index")
     if isinstance(x, Value) and x.aval.accumulates:
         prims.bad_type(f"expected an index, got {x.aval}; read a Ref first: `ref[...]`")
     if isinstance(x, arrays.Scalar) or (isinstance(x, np.ndarray) and not x.ndim):
@@ -121,12 +125,6 @@ def _item(i: Any) -> Any:
     if x.dtype == np.bool_ and isinstance(x, arrays.Concrete):
         return np.asarray(x) if x.ndim else bool(x)
     return x
-
-
-def _converted(i: Any) -> Any:
-    if not hasattr(i, "__array__") and not hasattr(i, "__jax_array__") and hasattr(i, "__index__"):
-        return np.asarray(operator.index(i))
-    return arrays.as_value(i, "index")
 
 
 def _consumed(item: Any) -> int:
