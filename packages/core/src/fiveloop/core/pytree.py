@@ -25,26 +25,6 @@ C = TypeVar("C", bound=type)
 _MISSING: Any = object()
 
 
-def _flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeDef]:
-    try:
-        return TREE.flatten(tree, is_leaf)
-    except ValueError as error:
-        if isinstance(error.__cause__, TypeError):
-            raise _unordered_keys(tree, is_leaf, error) from None
-        raise
-
-
-def _unordered_keys(tree: Any, is_leaf: IsLeaf | None, error: Exception) -> Exception:
-    """The error of a dict whose keys cannot be put in order."""
-    found = unordered(tree, is_leaf)
-    if found is None:
-        return error
-    path, keys = found
-    return TypeError(
-        f"a tree{keystr(path)}: expected dict keys that can be put in order, got {keys}; {error.__cause__}"
-    )
-
-
 def unordered(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[KeyPath, str] | None:
     """Where a tree first has a dict whose keys cannot be put in order, and these keys; None if it has none.
 
@@ -78,7 +58,16 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], T
     >>> tree_unflatten(treedef, [10, 20])
     {'b': None, 'w': [10, 20]}
     """
-    return _flatten(tree, is_leaf)
+    try:
+        return TREE.flatten(tree, is_leaf)
+    except ValueError as error:
+        found = unordered(tree, is_leaf) if isinstance(error.__cause__, TypeError) else None
+        if found is None:
+            raise
+        path, keys = found
+        raise TypeError(
+            f"a tree{keystr(path)}: expected dict keys that can be put in order, got {keys}; {error.__cause__}"
+        ) from None
 
 
 def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
@@ -96,7 +85,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     >>> tree_leaves({"b": 2, "a": (0, 1)})
     [0, 1, 2]
     """
-    return _flatten(tree, is_leaf)[0]
+    return tree_flatten(tree, is_leaf)[0]
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
@@ -105,7 +94,7 @@ def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
     >>> tree_structure([1, 2]) == tree_structure([3, 4])
     True
     """
-    return _flatten(tree, is_leaf)[1]
+    return tree_flatten(tree, is_leaf)[1]
 
 
 def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | None = None) -> T:
@@ -116,7 +105,7 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | Non
     >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
     """
-    leaves, treedef = _flatten(tree, is_leaf)
+    leaves, treedef = tree_flatten(tree, is_leaf)
     columns = [leaves]
     for k, other in enumerate(rest):
         columns.append(_flatten_up_to(treedef, tree, other, is_leaf, f"tree_map: tree {k + 2}"))
@@ -146,7 +135,7 @@ def tree_transpose(outer: TreeDef, inner: TreeDef, tree: Any) -> Any:
     >>> tree_transpose(tree_structure({"a": 0, "b": 0}), tree_structure((0, 0)), pairs)
     ({'a': 1, 'b': 3}, {'a': 2, 'b': 4})
     """
-    leaves, treedef = _flatten(tree)
+    leaves, treedef = tree_flatten(tree)
     if treedef != outer.compose(inner):
         expected = outer.compose(inner)
         raise ValueError(f"tree_transpose: expected a tree {expected}, got {treedef}")
@@ -274,7 +263,7 @@ def broadcast_prefix(prefix: Any, full_tree: Any, is_leaf: IsLeaf | None = None)
     >>> broadcast_prefix((0, 1), ({"a": "x", "b": "y"}, "z"))
     [0, 0, 1]
     """
-    leaves, treedef = _flatten(prefix, is_leaf)
+    leaves, treedef = tree_flatten(prefix, is_leaf)
     subtrees = _flatten_up_to(treedef, prefix, full_tree, is_leaf, "the tree")
     out = []
     for leaf, subtree in zip(leaves, subtrees, strict=True):

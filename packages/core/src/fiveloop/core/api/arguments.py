@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, wraps
-from inspect import Parameter, signature
+from inspect import signature
 from operator import index
 from types import FunctionType
 from typing import Any
@@ -182,21 +182,15 @@ def with_static(
         static.key(what, fun, args, kwargs)
         rest = wraps(fun)(static.of_others(fun, args, kwargs))
         if flatten.parameters(fun) is not None:
-            fixed = {*static.of(args, kwargs)[1]}
+            whole, fixed = signature(fun), static.of(args, kwargs)[1]
+            places = enumerate(whole.parameters.values())
+            kept = [q for k, q in places if k not in static.nums and q.name not in fixed]
             # What messages read.
-            rest.__signature__ = _without(fun, static.nums, fixed)  # type: ignore[attr-defined]
+            rest.__signature__ = whole.replace(parameters=kept)  # type: ignore[attr-defined]
         positional, named = static.others(args, kwargs)
         return transform(rest)(*positional, **named)
 
     return call
-
-
-def _without(fun: Fun, nums: Sequence[int], names: set[str]) -> Any:
-    """The signature of the function of the other arguments."""
-    whole = signature(fun)
-    items: list[Parameter] = list(whole.parameters.values())
-    kept = [q for k, q in enumerate(items) if k not in nums and q.name not in names]
-    return whole.replace(parameters=kept)
 
 
 Argnums = int | Sequence[int]

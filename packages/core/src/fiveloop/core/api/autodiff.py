@@ -297,21 +297,15 @@ def like_values(
     leaves, tree = flatten.flatten_values(given, what)
     if tree != wanted:
         raise TypeError(f"{what} must have the structure of the {likes}, {wanted}, got {tree}")
-    return [
-        _check_like(what, given, k, aval, t, likes)
-        for k, (aval, t) in enumerate(zip(avals, leaves, strict=True))
-    ]
-
-
-def _check_like(what: str, tree: Any, k: int, aval: ir.Aval, t: Value, likes: str) -> ad.Tangent:
-    if not aval.differentiable:
-        return ad.Zero(aval.tangent())
-    if t.weak_type and not t.shape and t.dtype != aval.dtype:
-        t = prims.convert(t, aval.dtype)
-    if t.shape != aval.shape or t.dtype != aval.dtype:
-        path = pytree.keystr(pytree.tree_flatten_with_path(tree)[0][k][0])
-        raise TypeError(f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}")
-    return t
+    checked: list[ad.Tangent] = []
+    for k, (aval, t) in enumerate(zip(avals, leaves, strict=True)):
+        if aval.differentiable and t.weak_type and not t.shape and t.dtype != aval.dtype:
+            t = prims.convert(t, aval.dtype)
+        if aval.differentiable and (t.shape != aval.shape or t.dtype != aval.dtype):
+            path = pytree.keystr(pytree.tree_flatten_with_path(given)[0][k][0])
+            raise TypeError(f"{what}{path} must have the type of the {likes}, {aval}, got {t.aval}")
+        checked.append(t if aval.differentiable else ad.Zero(aval.tangent()))
+    return checked
 
 
 Ts = TypeVarTuple("Ts")

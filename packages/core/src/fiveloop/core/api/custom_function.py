@@ -367,7 +367,9 @@ def run_custom(
     call.out_avals = staged.jaxpr.out_avals
     _refuse_refs(call, staged.jaxpr.outvars)
     closed, held = list(staged.captured), list(staged.originals)
-    extra = _found_by(probe, values, owner, held)
+    with _probing.to((*_probing.value, owner)):
+        found = closure.closed_over([owner], probe, avals)
+    extra = [x for x in found if not any(x is y for y in held)]
     n = len(closed)
     # jaxpr : [*captured, *closed over by rules alone, *args] -> [*outs]
     invars = [*staged.jaxpr.invars[:n], *[ir.Var(x.aval) for x in extra], *staged.jaxpr.invars[n:]]
@@ -388,13 +390,6 @@ def _refuse_refs(call: Call, outs: Sequence[Any]) -> None:
     for k, x in enumerate(outs):
         if x.aval.accumulates:
             raise call.flat.returned(k, x, flat_function.IN_RULE)
-
-
-def _found_by(probe: Probe, values: ad.Values, owner: Any, held: ad.Values) -> list[Value]:
-    """What the rule closes over, but the function does not."""
-    with _probing.to((*_probing.value, owner)):
-        found = closure.closed_over([owner], probe, [x.aval for x in values])
-    return [x for x in found if not any(x is y for y in held)]
 
 
 def _by_place(what: str, fun: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:

@@ -64,7 +64,10 @@ class FlatFunction:
             outs = [self._held(k, x, outs) if x.aval.accumulates else x for k, x in enumerate(outs)]
         if not lent:
             return outs
-        self._refuse_lent(outs, [each.value for each in lent.values()])
+        own = [each.value for each in lent.values()]
+        for k, x in enumerate(outs):
+            if any(access.base_of(x) is each for each in own):
+                raise self.returned(k, x, IS_PART if isinstance(x, access.View) else IS_GIVEN)
         self.changed = [k for k, each in lent.items() if each.is_changed]
         return [*outs, *[lent[k].value[...] for k in self.changed]]
 
@@ -79,7 +82,12 @@ class FlatFunction:
             out = self.fun(*args, **kwargs)
         aux_leaves: ad.Values = ()
         if self.has_aux:
-            out, aux = self._split_aux(out)
+            if not isinstance(out, (tuple, list)) or len(out) != 2:
+                given = out.aval if isinstance(out, Value) else type(out).__name__
+                raise TypeError(
+                    f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
+                )
+            out, aux = out
             aux_leaves = self._aux_values(aux)
         out_leaves, self.out_tree = flatten.flatten_values(
             out, lambda path: f"the result{pytree.keystr(path)} of {self._name}"
@@ -127,11 +135,6 @@ class FlatFunction:
             lender = (to or self.lenders)[k]
             if lender is not None:
                 lender[...] = x
-
-    def _refuse_lent(self, outs: ad.Values, own: ad.Values) -> None:
-        for k, x in enumerate(outs):
-            if any(access.base_of(x) is each for each in own):
-                raise self.returned(k, x, IS_PART if isinstance(x, access.View) else IS_GIVEN)
 
     def _held(self, k: int, x: Value, outs: ad.Values) -> Value:
         """What a Ref among the results holds; it must be the function's own."""
@@ -183,14 +186,6 @@ class FlatFunction:
     def _name(self) -> str:
         known = self.user_fun
         return known if isinstance(known, str) else ir.function_source(known)
-
-    def _split_aux(self, out: Any) -> tuple[Any, Any]:
-        if not isinstance(out, (tuple, list)) or len(out) != 2:
-            given = out.aval if isinstance(out, Value) else type(out).__name__
-            raise TypeError(
-                f"has_aux: {self._name} must return a pair (result, auxiliary), got {given}"
-            )
-        return out[0], out[1]
 
 
 def _released(*args: Any, **kwargs: Any) -> Any:

@@ -193,7 +193,12 @@ def _by_rows(asked: Differentiation, chosen: Differentiated, chunk: int | None) 
     outs, linear = flat.linearized(values, asked.fun)
     flat.check_arrays(outs)
     results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
-    _check_results(asked, results)
+    for x in results:
+        if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
+            kind = "complex with holomorphic=True" if asked.holomorphic else "real"
+            raise TypeError(
+                f"{asked.of}: its results must be {kind}, got {x.aval}; say whether it is holomorphic, or use `vjp`"
+            )
 
     def pull(*cts: Value) -> list[Value]:
         given: list[ad.Tangent] = [*cts, *map(transforms.zero_like, aux)]
@@ -249,15 +254,6 @@ def hessian(
     how = (argnums, has_aux, holomorphic, allow_int)
     first = _jacobian(Differentiation("hessian", fun, *how), chunk, _by_rows)
     return _jacobian(Differentiation("hessian", first, *how, real=True), chunk, _by_columns)
-
-
-def _check_results(asked: Differentiation, results: ad.Values) -> None:
-    for x in results:
-        if asked.holomorphic != (x.dtype.kind == "c") and x.aval.differentiable:
-            kind = "complex with holomorphic=True" if asked.holomorphic else "real"
-            raise TypeError(
-                f"{asked.of}: its results must be {kind}, got {x.aval}; say whether it is holomorphic, or use `vjp`"
-            )
 
 
 def _all_directions(

@@ -82,15 +82,11 @@ def python_typed(x: bool | int | float | complex) -> Typed:
         return Typed(x.dtype, True)
     if isinstance(x, bool):
         return Typed(_BOOL)
-    if isinstance(x, int):
-        return Typed(_smallest_int(x), True)
-    return Typed(DEFAULT_DTYPES["c" if isinstance(x, complex) else "f"], True)
-
-
-def _smallest_int(x: int) -> DType:
+    if not isinstance(x, int):
+        return Typed(DEFAULT_DTYPES["c" if isinstance(x, complex) else "f"], True)
     for dtype in (np.int32, np.int64, np.uint64):
         if np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
-            return np.dtype(dtype)
+            return Typed(np.dtype(dtype), True)
     raise OverflowError(
         f"the integer {x} does not fit int64 or uint64{errors.at_source(ir.user_source())}"
     )

@@ -18,17 +18,14 @@ def erase_rules(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
         eqns = []
         for eqn in jaxpr.eqns:
             set_source(eqn.source)
-            eqns.append(_erased_eqn(eqn))
+            if eqn.primitive is custom_rule_p:
+                called = erase_rules(primal_jaxpr(eqn.params, [a.aval for a in eqn.invars]))
+                call = ClosedCallParams(called, eqn.params.name)
+                eqn = rules.new_eqn(closed_call_p, eqn.invars, call, eqn.outvars, eqn.source)
+            elif (params := ir.with_jaxprs(eqn.params, erase_rules)) is not eqn.params:
+                eqn = eqn.replace(params=params)
+            eqns.append(eqn)
     return jaxpr.replace(eqns=eqns)
-
-
-def _erased_eqn(eqn: ir.Eqn) -> ir.Eqn:
-    if eqn.primitive is not custom_rule_p:
-        params = ir.with_jaxprs(eqn.params, erase_rules)
-        return eqn if params is eqn.params else eqn.replace(params=params)
-    called = erase_rules(primal_jaxpr(eqn.params, [a.aval for a in eqn.invars]))
-    call = ClosedCallParams(called, eqn.params.name)
-    return rules.new_eqn(closed_call_p, eqn.invars, call, eqn.outvars, eqn.source)
 
 
 passes.register_pass(passes.Pass("rules", after=(), applies=holds_rules, run=erase_rules))

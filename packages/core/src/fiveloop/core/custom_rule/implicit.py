@@ -119,7 +119,12 @@ class SolveRule(Rule):
         if p.jaxpr is not None:
             return super().call(p, values)
         closed, params, b = util.split_list(values, [p.num_closed, self.num_params])
-        outs = self._solve(closed, [*params, *b])
+
+        def run(values: ad.Values, _: ad.Tangents) -> ad.Duals:
+            params, b = util.split_list(values, [self.num_params])
+            return self.system.solve(applied(self.system.matvec, params), b), []
+
+        outs = self.closure.run(run, closed, [*params, *b])[0]
         self.aux_avals = [x.aval for x in outs[len(b) :]]
         return outs
 
@@ -129,13 +134,6 @@ class SolveRule(Rule):
             return super().types(p, avals)
         found = [a.strong() for a in avals[p.num_closed + self.num_params :]]
         return [*found, *self.aux_avals]
-
-    def _solve(self, closed: ad.Values, values: ad.Values) -> list[Value]:
-        def run(values: ad.Values, _: ad.Tangents) -> ad.Duals:
-            params, b = util.split_list(values, [self.num_params])
-            return self.system.solve(applied(self.system.matvec, params), b), []
-
-        return self.closure.run(run, closed, values)[0]
 
     def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """A x_dot = b_dot - A_dot x."""

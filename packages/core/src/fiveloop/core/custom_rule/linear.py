@@ -136,7 +136,9 @@ class LinearRule(Rule):
             raise self._no_forward_mode(p, "it writes to a Ref")
         reached = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
         for eqn in jaxpr.eqns:
-            if eqn.primitive.name in ("add", "sub") and _adds_constant(eqn, reached, jaxpr):
+            fixed = [a for a in eqn.invars if a not in reached]
+            adds_one = eqn.primitive.name in ("add", "sub") and len(fixed) == 1
+            if adds_one and not _is_zero(fixed[0], jaxpr):
                 raise self._no_forward_mode(
                     p, "it adds something to the cotangent that does not depend on it"
                 )
@@ -173,12 +175,6 @@ def transposed(jaxpr: ir.Jaxpr, linear: util.Mask, avals: ir.Avals, name: str) -
     return trace.stage_closed(run, avals, name)
 
 
-def _adds_constant(eqn: ir.Eqn, reached: set[ir.Var], jaxpr: ir.Jaxpr) -> bool:
-    """Whether an equation adds something to a linear value that is not linear, zeros aside."""
-    fixed = [a for a in eqn.invars if a not in reached]
-    return len(fixed) == 1 and not _is_zero(fixed[0], jaxpr)
-
-
 def _is_zero(atom: ir.Atom, jaxpr: ir.Jaxpr) -> bool:
     """Whether an atom is zero whatever the inputs are: a number written out, and what linear operations make of it."""
     if isinstance(atom, ir.Literal):
@@ -187,12 +183,10 @@ def _is_zero(atom: ir.Atom, jaxpr: ir.Jaxpr) -> bool:
         if atom in eqn.outvars:
             floats = [a for a in eqn.invars if a.aval.differentiable]
             known = [_is_zero(a, jaxpr) for a in floats]
-            product = eqn.primitive.name in ("mul", "dot_general") and any(known)
-            return product or (bool(known) and all(known) and _is_linear(eqn))
+            if eqn.primitive.name in ("mul", "dot_general") and any(known):
+                return True
+            # What can be transposed gives zero for zeros.
+            rule = rules.transpose_rules.cell(eqn.primitive)
+            refused = rule is None or isinstance(rule, rules.Refusal) or ir.jaxprs_in(eqn.params)
+            return bool(known) and all(known) and not refused
     return False
-
-
-def _is_linear(eqn: ir.Eqn) -> bool:
-    """Whether an equation gives zero for zeros, as all do that can be transposed."""
-    rule = rules.transpose_rules.cell(eqn.primitive)
-    return rule is not None and not isinstance(rule, rules.Refusal) and not ir.jaxprs_in(eqn.params)

@@ -20,19 +20,15 @@ def main(argv: Sequence[str]) -> int:
         "row", help="one primitive: where each rule is, why one is refused"
     ).add_argument("name")
     options = parser.parse_args(argv)
-    import_portions()
+    # Every portion of the namespace that is installed has its rules there.
+    for portion in iter_modules(sys.modules["fiveloop"].__path__):
+        import_module(f"fiveloop.{portion.name}")
     try:
         print(matrix() if options.command == "matrix" else row(options.name))
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def import_portions() -> None:
-    """Import every portion of the namespace that is installed, so that its rules are there."""
-    for portion in iter_modules(sys.modules["fiveloop"].__path__):
-        import_module(f"fiveloop.{portion.name}")
 
 
 if __name__ == "__main__":

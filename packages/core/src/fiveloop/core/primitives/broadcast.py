@@ -1,7 +1,6 @@
 """Shape primitives that are each other's transposes: broadcast, reshape, transpose and sum.
 
-Batching rules of all other files use the helpers at the end: `move_axis`, `bdim_at_front`,
-`broadcast_batch`.
+Batching rules of all other files use the helpers at the end: `move_axis`, `bdim_at`, `broadcast_batch`.
 """
 
 from __future__ import annotations
@@ -170,17 +169,16 @@ rules.define(
 
 def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
     """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
-    return broadcast_in_dim(_fill_value(value, dtype), check.canonical_shape("full", shape), ())
-
-
-def _fill_value(value: ArrayLike, dtype: Any) -> Value:
+    x: Value
     if arrays.is_python_number(value):
         typed = arrays.Typed(arrays.python_typed(value).dtype if dtype is None else np.dtype(dtype))
-        return arrays.python_number(value, typed, "full: argument `value`")
-    x = convert.operand("full", "value", value)
-    if x.shape:
-        check.bad_value(f"full: expected `value` to be a scalar, got {x.aval}")
-    return convert.convert(x, x.dtype if dtype is None else dtype)
+        x = arrays.python_number(value, typed, "full: argument `value`")
+    else:
+        x = convert.operand("full", "value", value)
+        if x.shape:
+            check.bad_value(f"full: expected `value` to be a scalar, got {x.aval}")
+        x = convert.convert(x, x.dtype if dtype is None else dtype)
+    return broadcast_in_dim(x, check.canonical_shape("full", shape), ())
 
 
 def zeros(shape: Any, dtype: Any = np.float32) -> Value:
@@ -478,11 +476,6 @@ def bdim_at(x: Value, dim: int | None, size: ir.Dim, place: int) -> Value:
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])
 
 
-def bdim_at_front(x: Value, dim: int | None, size: ir.Dim) -> Value:
-    """An operand with its batch axis in front; one without gets it by repetition."""
-    return bdim_at(x, dim, size, 0)
-
-
 def broadcast_batch(operands: ad.Values, dims: ad.BatchAxes, size: ir.Dim) -> list[Value]:
     """All operands with a batch axis in front."""
-    return [bdim_at_front(x, d, size) for x, d in zip(operands, dims, strict=True)]
+    return [bdim_at(x, d, size, 0) for x, d in zip(operands, dims, strict=True)]

@@ -263,7 +263,11 @@ def _axes(fun: str, axis_name: Any) -> tuple[ir.NamedAxis, ...]:
     """The bound axes of one name or several."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     for name in names:
-        _check_name(fun, name)
+        if name is None or isinstance(name, int) or not isinstance(name, Hashable):
+            check.bad_type(
+                f"{fun}: expected the name of an axis, such as 'i', got {name!r}; axes of an array are reduced by "
+                f"`sum(axis)` and its kin"
+            )
     if len(set(names)) != len(names):
         check.bad_value(f"{fun}: expected each axis name once, got {list(names)}")
     return tuple(trace.find_axis(fun, name) for name in names)
@@ -274,14 +278,6 @@ def _some_axes(fun: str, axis_name: Any) -> tuple[ir.NamedAxis, ...]:
     if not axes:
         check.bad_value(f"{fun}: expected the name of an axis, or several, got none")
     return axes
-
-
-def _check_name(fun: str, name: object) -> None:
-    if name is None or isinstance(name, int) or not isinstance(name, Hashable):
-        check.bad_type(
-            f"{fun}: expected the name of an axis, such as 'i', got {name!r}; axes of an array are reduced by "
-            f"`sum(axis)` and its kin"
-        )
 
 
 def _groups(fun: str, axes: Sequence[ir.NamedAxis], given: Any) -> rows.Groups:

@@ -56,7 +56,9 @@ def jaxpr_cost(jaxpr: ir.Jaxpr) -> rules.Cost:
     >>> jaxpr_cost(make_jaxpr(lambda x, y: x * y + y)(1.0, 2.0))
     Cost(flops=2, bytes=24, again=True)
     """
-    return _sum([equation_cost(e) for e in jaxpr.eqns], jaxpr)
+    costs = [equation_cost(e) for e in jaxpr.eqns]
+    again = all(c.again for c in costs) and not any(e.effects for e in jaxpr.eqns)
+    return rules.Cost(sum(c.flops for c in costs), sum(c.bytes for c in costs), again)
 
 
 def equation_time(eqn: ir.Eqn) -> float:
@@ -112,14 +114,6 @@ def gradient_time(tangents: ir.Jaxpr, again: int, kept: int) -> float:
 def recomputation_time(again: int, kept: int) -> float:
     """The estimated nanoseconds of operations that are done again, and of bytes that are written, kept and read."""
     return OPERATION * again + 2 * BYTE * kept
-
-
-def _sum(costs: Sequence[rules.Cost], jaxpr: ir.Jaxpr) -> rules.Cost:
-    return rules.Cost(
-        sum(c.flops for c in costs),
-        sum(c.bytes for c in costs),
-        all(c.again for c in costs) and not any(e.effects for e in jaxpr.eqns),
-    )
 
 
 def _cost_of_bodies(bodies: Sequence[rules.Body]) -> rules.Cost:
