@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 from numpy.typing import DTypeLike
 
+from . import hlo_elementwise as each
 from .hlo_builder import (
     Builder,
     Ints,
@@ -18,20 +19,6 @@ from .hlo_builder import (
     int_list,
     names,
     tensor_type,
-)
-from .hlo_elementwise import (
-    COMBINERS,
-    add,
-    and_,
-    clamp,
-    compare,
-    identity,
-    imag,
-    neg,
-    or_,
-    real,
-    select,
-    sub,
 )
 
 # shapes
@@ -195,7 +182,7 @@ def scatter(
         f"unique_indices = {_bool(unique_indices)}"
     )
     old, new = b.region_args([((), operand.dtype)] * 2)
-    combine = COMBINERS.get(kind)
+    combine = each.COMBINERS.get(kind)
     body, _ = b.region(lambda: [new if combine is None else combine(b, old, new)], [old, new])
     operands = [operand, indices, updates]
     out = [(operand.shape, operand.dtype)]
@@ -218,9 +205,9 @@ def reduce(b: Builder, x: IRValue, dims: Ints, kind: str) -> IRValue:
     """`x` combined along `dims`; `kind` is add, mul, max, min, and, or."""
     if not len(dims):
         return x
-    init = constant(b, identity(kind, x.dtype))
+    init = constant(b, each.identity(kind, x.dtype))
     text = (
-        f"stablehlo.reduce({x.name} init: {init.name}) applies stablehlo.{COMBINERS[kind].__name__} "
+        f"stablehlo.reduce({x.name} init: {init.name}) applies stablehlo.{each.COMBINERS[kind].__name__} "
         f"across dimensions = {int_list(dims)}"
     )
     return b.emit_typed(text, [x, init], _without(x.shape, dims), x.dtype)
@@ -265,9 +252,9 @@ def reduce_window(
         padded = lo + hi + (max(size - 1, 0) * gap + min(size, 1))
         reach = (w - 1) * dilation + 1
         shape.append(max((padded - reach) // by + 1, 0))
-    init = constant(b, identity(kind, x.dtype))
+    init = constant(b, each.identity(kind, x.dtype))
     left, right = b.region_args([((), x.dtype)] * 2)
-    combine = COMBINERS[kind]
+    combine = each.COMBINERS[kind]
     body, _ = b.region(lambda: [combine(b, left, right)], [left, right])
     rows = ", ".join([int_list(pair) for pair in pads])
     attrs = (
@@ -319,10 +306,12 @@ def _by_keys(b: Builder, num_keys: int) -> Comparator:
             for x, y in zip(left[:num_keys], right[:num_keys], strict=True)
             for pair in zip(_sort_parts(b, x), _sort_parts(b, y), strict=True)
         ]
-        less = compare(b, *pairs[-1], "LT", total_order=True)
+        less = each.compare(b, *pairs[-1], "LT", total_order=True)
         for x, y in reversed(pairs[:-1]):
-            tie = compare(b, x, y, "EQ", total_order=True)
-            less = or_(b, compare(b, x, y, "LT", total_order=True), and_(b, tie, less))
+            tie = each.compare(b, x, y, "EQ", total_order=True)
+            less = each.or_(
+                b, each.compare(b, x, y, "LT", total_order=True), each.and_(b, tie, less)
+            )
         return less
 
     return before
@@ -331,13 +320,13 @@ def _by_keys(b: Builder, num_keys: int) -> Comparator:
 def _sort_parts(b: Builder, x: IRValue) -> list[IRValue]:
     """A key as scalars whose total order is the order wanted: one zero, one NaN, NaN last."""
     if x.dtype.kind == "c":
-        return [*_sort_parts(b, real(b, x)), *_sort_parts(b, imag(b, x))]
+        return [*_sort_parts(b, each.real(b, x)), *_sort_parts(b, each.imag(b, x))]
     if x.dtype.kind in "iub":
         return [x]
     zero = constant(b, 0, (), x.dtype)
     nan = constant(b, np.nan, (), x.dtype)
-    one_zero = select(b, compare(b, x, zero, "EQ"), zero, x)
-    return [select(b, compare(b, x, x, "NE"), nan, one_zero)]
+    one_zero = each.select(b, each.compare(b, x, zero, "EQ"), zero, x)
+    return [each.select(b, each.compare(b, x, x, "NE"), nan, one_zero)]
 
 
 def _without(shape: Ints, dims: Ints) -> tuple[int, ...]:
@@ -432,11 +421,11 @@ def _is_copied(x: IRValue, y: IRValue, batch: int, pairs: Sequence[tuple[int, in
 def _runs(axes: Iterable[tuple[int, ...]]) -> list[tuple[Run, ...]]:
     """Runs of axes: of one operand, or of pairs in both operands at once."""
     found: list[tuple[Run, ...]] = []
-    for each in axes:
-        if found and tuple([run[-1] + 1 for run in found[-1]]) == each:
-            found[-1] = tuple([(*run, k) for run, k in zip(found[-1], each, strict=True)])
+    for row in axes:
+        if found and tuple([run[-1] + 1 for run in found[-1]]) == row:
+            found[-1] = tuple([(*run, k) for run, k in zip(found[-1], row, strict=True)])
         else:
-            found.append(tuple([(k,) for k in each]))
+            found.append(tuple([(k,) for k in row]))
     return found
 
 
@@ -459,15 +448,15 @@ def slice_or_zero(b: Builder, x: IRValue, starts: IRValues, sizes: Ints, axes: I
     fitting, away = _fitting(b, x, starts, sizes, axes)
     found = dynamic_slice(b, x, fitting, sizes)
     zero = constant(b, 0, found.shape, x.dtype)
-    return select(b, _inside(b, sizes, away), _moved(b, found, away), zero)
+    return each.select(b, _inside(b, sizes, away), _moved(b, found, away), zero)
 
 
 def update_inside(b: Builder, x: IRValue, update: IRValue, starts: IRValues, axes: Ints) -> IRValue:
     """`x` with a block replaced at run-time `starts`, without what lies outside along `axes`."""
     fitting, away = _fitting(b, x, starts, update.shape, axes)
-    back = {k: neg(b, d) for k, d in away.items()}
+    back = {k: each.neg(b, d) for k, d in away.items()}
     old = dynamic_slice(b, x, fitting, update.shape)
-    new = select(b, _inside(b, update.shape, back), _moved(b, update, back), old)
+    new = each.select(b, _inside(b, update.shape, back), _moved(b, update, back), old)
     return dynamic_update_slice(b, x, new, fitting)
 
 
@@ -486,10 +475,10 @@ def zero_outside(
     high = constant(b, np.asarray(last, indices.dtype))
     high = broadcast_in_dim(b, high, indices.shape, (rank,))
     low = constant(b, 0, indices.shape, indices.dtype)
-    fits = and_(b, compare(b, indices, low, "GE"), compare(b, indices, high, "LE"))
+    fits = each.and_(b, each.compare(b, indices, low, "GE"), each.compare(b, indices, high, "LE"))
     kept = [k for k in range(len(blocks.shape)) if k not in window_dims]
     mask = broadcast_in_dim(b, reduce(b, fits, (rank,), "and"), blocks.shape, kept)
-    return select(b, mask, blocks, constant(b, 0, blocks.shape, blocks.dtype))
+    return each.select(b, mask, blocks, constant(b, 0, blocks.shape, blocks.dtype))
 
 
 def _fitting(
@@ -500,8 +489,8 @@ def _fitting(
     for k in axes:
         low = constant(b, 0, (), starts[k].dtype)
         high = constant(b, x.shape[k] - sizes[k], (), starts[k].dtype)
-        fitting[k] = clamp(b, low, starts[k], high)
-        away[k] = sub(b, starts[k], fitting[k])
+        fitting[k] = each.clamp(b, low, starts[k], high)
+        away[k] = each.sub(b, starts[k], fitting[k])
     return fitting, away
 
 
@@ -515,17 +504,19 @@ def _inside(b: Builder, sizes: Ints, away: Distances) -> IRValue:
         wide = [broadcast_in_dim(b, m, tuple(sizes), (k,) if m.shape else ()) for k, m in pairs]
     out = wide[0]
     for mask in wide[1:]:
-        out = and_(b, out, mask)
+        out = each.and_(b, out, mask)
     return out
 
 
 def _inside_along(b: Builder, size: int, away: IRValue) -> IRValue:
     if size == 1:
-        return compare(b, away, constant(b, 0, (), away.dtype), "EQ")
+        return each.compare(b, away, constant(b, 0, (), away.dtype), "EQ")
     position = iota(b, (size,), away.dtype, 0)
-    position = add(b, position, broadcast_in_dim(b, away, (size,), ()))
-    first = compare(b, position, constant(b, 0, (size,), away.dtype), "GE")
-    return and_(b, first, compare(b, position, constant(b, size, (size,), away.dtype), "LT"))
+    position = each.add(b, position, broadcast_in_dim(b, away, (size,), ()))
+    first = each.compare(b, position, constant(b, 0, (size,), away.dtype), "GE")
+    return each.and_(
+        b, first, each.compare(b, position, constant(b, size, (size,), away.dtype), "LT")
+    )
 
 
 def _moved(b: Builder, x: IRValue, away: Distances) -> IRValue:
@@ -539,7 +530,7 @@ def _moved(b: Builder, x: IRValue, away: Distances) -> IRValue:
     for k, n in enumerate(room):
         start = constant(b, n, (), dtype)
         if n:
-            start = add(b, start, clamp(b, neg(b, start), far[k], start))
+            start = each.add(b, start, each.clamp(b, each.neg(b, start), far[k], start))
         starts.append(start)
     wide = pad(b, x, constant(b, 0, (), x.dtype), room, room, [0] * len(room))
     return dynamic_slice(b, wide, starts, x.shape)

@@ -6,24 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapp
 from typing import Any, TypeVar
 
 from fiveloop.core.ir import avals
-from fiveloop.core.ir.jaxpr import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    PositionalEffect,
-    Primitive,
-    Var,
-    jaxprs_in,
-    mutated_positions,
-    once_per_jaxpr,
-    used_vars,
-    vars_in_order,
-)
+from fiveloop.core.ir import jaxpr as ir
 from fiveloop.core.ir.source import Source
 
 
-@once_per_jaxpr
-def makers(jaxpr: Jaxpr) -> Mapping[Var, Eqn]:
+@ir.once_per_jaxpr
+def makers(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, ir.Eqn]:
     """The equation that makes each variable; inputs have none. Remembered on the jaxpr.
 
     >>> jaxpr = make_jaxpr(lambda x: x * 2.0 + 1.0)(1.0)
@@ -33,95 +21,97 @@ def makers(jaxpr: Jaxpr) -> Mapping[Var, Eqn]:
     return {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
 
 
-@once_per_jaxpr
-def primitives_in(jaxpr: Jaxpr) -> frozenset[Primitive[Any]]:
+@ir.once_per_jaxpr
+def primitives_in(jaxpr: ir.Jaxpr) -> frozenset[ir.Primitive[Any]]:
     """The primitives of a jaxpr and of those nested in it; remembered on the jaxpr.
 
     >>> print(*sorted(p.name for p in primitives_in(make_jaxpr(jit(lambda x: x * 2.0))(1.0))))
     closed_call mul
     """
-    inner = [primitives_in(j) for eqn in jaxpr.eqns for j in jaxprs_in(eqn.params)]
+    inner = [primitives_in(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params)]
     return frozenset(eqn.primitive for eqn in jaxpr.eqns).union(*inner)
 
 
-def holding(*prims: Primitive[Any]) -> Callable[[Jaxpr], bool]:
+def holding(*prims: ir.Primitive[Any]) -> Callable[[ir.Jaxpr], bool]:
     """Whether a jaxpr has an equation of one of these primitives, at any depth; a pass `applies` so."""
     return lambda jaxpr: not primitives_in(jaxpr).isdisjoint(prims)
 
 
-@once_per_jaxpr
-def users(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn]]:
+@ir.once_per_jaxpr
+def users(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, Sequence[ir.Eqn]]:
     """The equations that use each variable, each once, in order. Remembered on the jaxpr.
 
     >>> jaxpr = make_jaxpr(lambda x: x * x + 1.0)(1.0)
     >>> users(jaxpr)[jaxpr.invars[0]]
     [b:f32*[] = mul a a]
     """
-    uses: dict[Var, list[Eqn]] = {}
+    uses: dict[ir.Var, list[ir.Eqn]] = {}
     for eqn in jaxpr.eqns:
-        for v in vars_in_order(eqn.invars):
+        for v in ir.vars_in_order(eqn.invars):
             uses.setdefault(v, []).append(eqn)
     return uses
 
 
-def changed_refs(eqn: Eqn) -> set[Var]:
+def changed_refs(eqn: ir.Eqn) -> set[ir.Var]:
     """The operands that an equation changes."""
     if not eqn.effects:
         return set()
-    return used_vars([eqn.invars[k] for k in mutated_positions(eqn.effects)])
+    return ir.used_vars([eqn.invars[k] for k in ir.mutated_positions(eqn.effects)])
 
 
-@once_per_jaxpr
-def mutated(jaxpr: Jaxpr) -> frozenset[Var]:
+@ir.once_per_jaxpr
+def mutated(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     """The Refs that some equation changes, those made inside included. Remembered on the jaxpr."""
     return frozenset().union(*map(changed_refs, jaxpr.eqns))
 
 
-def touched_refs(eqn: Eqn) -> set[Var]:
+def touched_refs(eqn: ir.Eqn) -> set[ir.Var]:
     """The operands that an equation has an effect on, if only that of reading."""
     if not eqn.effects:
         return set()
-    positional = [e for e in eqn.effects if isinstance(e, PositionalEffect)]
-    return used_vars([eqn.invars[e.position] for e in positional])
+    positional = [e for e in eqn.effects if isinstance(e, ir.PositionalEffect)]
+    return ir.used_vars([eqn.invars[e.position] for e in positional])
 
 
-def must_stay(eqn: Eqn) -> bool:
+def must_stay(eqn: ir.Eqn) -> bool:
     """Whether an equation does something besides computing its results."""
     return bool(eqn.effects) and any(not effect.droppable for effect in eqn.effects)
 
 
-def acts(eqn: Eqn) -> bool:
+def acts(eqn: ir.Eqn) -> bool:
     """Whether an equation does something that is no change of a Ref, and that must happen."""
-    return any(not e.droppable and not isinstance(e, PositionalEffect) for e in eqn.effects)
+    return any(not e.droppable and not isinstance(e, ir.PositionalEffect) for e in eqn.effects)
 
 
-Keep = Callable[[Eqn, set[Var]], Eqn | None]
+Keep = Callable[[ir.Eqn, set[ir.Var]], ir.Eqn | None]
 
 
-def needed(eqns: Sequence[Eqn], outs: Iterable[Atom], keep: Keep) -> tuple[list[Eqn], set[Var]]:
+def needed(
+    eqns: Sequence[ir.Eqn], outs: Iterable[ir.Atom], keep: Keep
+) -> tuple[list[ir.Eqn], set[ir.Var]]:
     """The equations that `keep` leaves, asked from the last to the first, and the variables that these and `outs` use.
 
     `keep` is given an equation and the variables used after it, and gives what is left of the equation, if anything.
     """
-    used, kept = used_vars(outs), list[Eqn]()
+    used, kept = ir.used_vars(outs), list[ir.Eqn]()
     for eqn in reversed(eqns):
         left = keep(eqn, used)
         if left is not None:
-            used |= used_vars(left.invars)
+            used |= ir.used_vars(left.invars)
             kept.append(left)
     return kept[::-1], used
 
 
-def prune(eqns: Sequence[Eqn], outs: Sequence[Atom]) -> list[Eqn]:
+def prune(eqns: Sequence[ir.Eqn], outs: Sequence[ir.Atom]) -> list[ir.Eqn]:
     """The equations that `outs` need, and those with effects that must stay; equations stay whole."""
 
-    def keep(eqn: Eqn, used: set[Var]) -> Eqn | None:
+    def keep(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
         return eqn if not used.isdisjoint(eqn.outvars) or must_stay(eqn) else None
 
     return needed(eqns, outs, keep)[0]
 
 
-def invariant(eqns: Iterable[Eqn], fixed: Collection[Var]) -> set[Var]:
+def invariant(eqns: Iterable[ir.Eqn], fixed: Collection[ir.Var]) -> set[ir.Var]:
     """The variables that are the same whenever `fixed` ones are: these, and what is computed from them alone.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x * 2.0) * y)(1.0, 1.0)
@@ -130,20 +120,20 @@ def invariant(eqns: Iterable[Eqn], fixed: Collection[Var]) -> set[Var]:
     """
     found = set(fixed)
     for eqn in eqns:
-        if not eqn.effects and used_vars(eqn.invars) <= found:
+        if not eqn.effects and ir.used_vars(eqn.invars) <= found:
             found |= set(eqn.outvars)
     return found
 
 
 def reachable(
-    jaxpr: Jaxpr,
-    seeds: Collection[Var],
+    jaxpr: ir.Jaxpr,
+    seeds: Collection[ir.Var],
     carries: Callable[[avals.Aval], bool] = lambda aval: True,
-    fixed: Collection[Var] = (),
+    fixed: Collection[ir.Var] = (),
     *,
     created: bool = False,
-    results: Callable[[Eqn, set[Var]], Collection[Var] | None] = lambda eqn, found: None,
-) -> set[Var]:
+    results: Callable[[ir.Eqn, set[ir.Var]], Collection[ir.Var] | None] = lambda eqn, found: None,
+) -> set[ir.Var]:
     """The variables that depend on `seeds`; a Ref does if a dependent value is written to it.
 
     `carries` says which types can carry the dependence on. Refs in `fixed` never come to depend by being written.
@@ -169,27 +159,27 @@ def reachable(
             return found
 
 
-def renamed(atom: Atom, names: Mapping[Var, Atom]) -> Atom:
+def renamed(atom: ir.Atom, names: Mapping[ir.Var, ir.Atom]) -> ir.Atom:
     """What stands for an atom; itself if nothing does."""
-    return names.get(atom, atom) if isinstance(atom, Var) else atom
+    return names.get(atom, atom) if isinstance(atom, ir.Var) else atom
 
 
-def rename(eqn: Eqn, names: Mapping[Var, Atom]) -> Eqn:
+def rename(eqn: ir.Eqn, names: Mapping[ir.Var, ir.Atom]) -> ir.Eqn:
     """An equation with other operands in the place of those that have a name in `names`."""
     return eqn.replace(invars=tuple([renamed(a, names) for a in eqn.invars]))
 
 
-def copied_eqns(eqns: Iterable[Eqn], names: MutableMapping[Var, Atom]) -> list[Eqn]:
+def copied_eqns(eqns: Iterable[ir.Eqn], names: MutableMapping[ir.Var, ir.Atom]) -> list[ir.Eqn]:
     """Equations in the variables that `names` gives, with results of their own, which are added to `names`."""
-    made: list[Eqn] = []
+    made: list[ir.Eqn] = []
     for eqn in eqns:
-        outs = tuple([Var(v.aval) for v in eqn.outvars])
+        outs = tuple([ir.Var(v.aval) for v in eqn.outvars])
         made.append(rename(eqn, names).replace(outvars=outs))
         names.update(zip(eqn.outvars, outs, strict=True))
     return made
 
 
-def inlined(jaxpr: Jaxpr, operands: Sequence[Atom]) -> tuple[list[Eqn], list[Atom]]:
+def inlined(jaxpr: ir.Jaxpr, operands: Sequence[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
     """The equations of a jaxpr on other operands, in variables of their own, and their results.
 
     >>> called = make_jaxpr(lambda x: x * 2.0)(1.0)
@@ -201,14 +191,14 @@ def inlined(jaxpr: Jaxpr, operands: Sequence[Atom]) -> tuple[list[Eqn], list[Ato
         c:f32*[] = mul b 2.0*
       in (c,) }
     """
-    names: dict[Var, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
+    names: dict[ir.Var, ir.Atom] = dict(zip(jaxpr.invars, operands, strict=True))
     eqns = copied_eqns(jaxpr.eqns, names)
     return eqns, [renamed(a, names) for a in jaxpr.outvars]
 
 
 def replaced(
-    jaxpr: Jaxpr, change: Callable[[Eqn], tuple[Sequence[Eqn], Sequence[Atom]] | None]
-) -> Jaxpr:
+    jaxpr: ir.Jaxpr, change: Callable[[ir.Eqn], tuple[Sequence[ir.Eqn], Sequence[ir.Atom]] | None]
+) -> ir.Jaxpr:
     """The jaxpr with other equations, and what they give, in the place of those that `change` has an answer for.
 
     >>> square = lambda eqn: inlined(make_jaxpr(lambda x: x * x)(1.0), eqn.invars[:1])
@@ -218,8 +208,8 @@ def replaced(
         c:f32*[] = mul b b
       in (c,) }
     """
-    names: dict[Var, Atom] = {}
-    eqns: list[Eqn] = []
+    names: dict[ir.Var, ir.Atom] = {}
+    eqns: list[ir.Eqn] = []
     for eqn in jaxpr.eqns:
         here = rename(eqn, names)
         made, outs = change(here) or ([here], eqn.outvars)
@@ -229,21 +219,21 @@ def replaced(
 
 
 V = TypeVar("V")
-Step = Callable[[Eqn, list[Any]], Sequence[Any]]
+Step = Callable[[ir.Eqn, list[Any]], Sequence[Any]]
 
 
-class Environment(dict[Var, V]):
+class Environment(dict[ir.Var, V]):
     """What stands for each variable while equations are interpreted."""
 
     __slots__ = ()
 
-    def read(self, atom: Atom) -> V:
+    def read(self, atom: ir.Atom) -> V:
         """What stands for an atom; a literal stands for its value."""
-        return self[atom] if isinstance(atom, Var) else atom.value  # type: ignore[return-value]  # constants are values
+        return self[atom] if isinstance(atom, ir.Var) else atom.value  # type: ignore[return-value]  # constants are values
 
     def run(
         self,
-        eqns: Iterable[Eqn],
+        eqns: Iterable[ir.Eqn],
         step: Step,
         set_source: Callable[[Source | None], None] = lambda source: None,
     ) -> None:

@@ -10,27 +10,14 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass
+from fiveloop.core.ir import jaxpr as ir
 from fiveloop.core.ir.avals import short_dtype
-from fiveloop.core.ir.jaxpr import (
-    NO_EFFECTS,
-    PRINTERS,
-    Atom,
-    Effect,
-    Eqn,
-    Jaxpr,
-    Literal,
-    PositionalEffect,
-    Primitive,
-    Var,
-    all_atoms,
-    is_scalar,
-)
 
 WIDTH = 100
 _DEFAULT_DTYPES = frozenset(map(np.dtype, ("bool", "int32", "float32", "complex64")))
 
 
-def format_jaxpr(jaxpr: Jaxpr, *, source: bool = False) -> str:
+def format_jaxpr(jaxpr: ir.Jaxpr, *, source: bool = False) -> str:
     """A jaxpr as text; with `source`, each equation ends with the user's line that it comes from.
 
     >>> def square(x):
@@ -40,14 +27,14 @@ def format_jaxpr(jaxpr: Jaxpr, *, source: bool = False) -> str:
         b:f32*[] = mul a a  # ...
       in (b,) }
     """
-    writer = _Writer(Names(all_atoms(jaxpr)), source)
+    writer = _Writer(Names(ir.all_atoms(jaxpr)), source)
     return "\n".join(writer.jaxpr(jaxpr, consts=True))
 
 
-def format_eqn(eqn: Eqn, *, source: bool = False) -> str:
+def format_eqn(eqn: ir.Eqn, *, source: bool = False) -> str:
     """One equation as text, with names of its own."""
-    alone = Jaxpr((), (eqn,), eqn.outvars, effects=NO_EFFECTS)
-    names = Names(all_atoms(alone))
+    alone = ir.Jaxpr((), (eqn,), eqn.outvars, effects=ir.NO_EFFECTS)
+    names = Names(ir.all_atoms(alone))
     for atom in eqn.invars:
         names.atom(atom)
     return "\n".join(_Writer(names, source).eqn(eqn))
@@ -59,27 +46,27 @@ class Names:
     A variable that nothing uses is `_`; an array constant is `c0`, `c1`, ... by identity.
     """
 
-    def __init__(self, atoms: Iterable[Atom]) -> None:
+    def __init__(self, atoms: Iterable[ir.Atom]) -> None:
         self._fresh = _short_names()
-        self._vars: dict[Var, str] = {}
-        self._consts: dict[int, tuple[str, Literal]] = {}
-        self._used: set[Var] = set()
+        self._vars: dict[ir.Var, str] = {}
+        self._consts: dict[int, tuple[str, ir.Literal]] = {}
+        self._used: set[ir.Var] = set()
         for atom in atoms:
-            if isinstance(atom, Var):
+            if isinstance(atom, ir.Var):
                 self._used.add(atom)
-            elif not is_scalar(atom):
+            elif not ir.is_scalar(atom):
                 self.atom(atom)
 
-    def atom(self, atom: Atom) -> str:
+    def atom(self, atom: ir.Atom) -> str:
         """An operand: a name, or a number."""
-        if isinstance(atom, Var):
+        if isinstance(atom, ir.Var):
             return self._var(atom)
-        if is_scalar(atom):
+        if ir.is_scalar(atom):
             return _number(atom)
         name = f"c{len(self._consts)}"
         return self._consts.setdefault(id(atom.value), (name, atom))[0]
 
-    def binder(self, var: Var) -> str:
+    def binder(self, var: ir.Var) -> str:
         """A variable where it is bound: its name and its type."""
         name = self._var(var) if var in self._used else "_"
         return f"{name}:{var.aval}"
@@ -88,20 +75,20 @@ class Names:
         """The array constants: their names and types."""
         return [f"{name}:{literal.aval}" for name, literal in self._consts.values()]
 
-    def effect(self, effect: Effect, operands: Sequence[Atom]) -> str:
+    def effect(self, effect: ir.Effect, operands: Sequence[ir.Atom]) -> str:
         """An effect by the name of the operand that it is on: `Read<r>`."""
         kind = type(effect).__name__.removesuffix("Effect")
         inside = [_value(x) for f, x in _given(effect) if f.name != "position"]
-        if isinstance(effect, PositionalEffect):
+        if isinstance(effect, ir.PositionalEffect):
             inside.insert(0, self.atom(operands[effect.position]))
         return f"{kind}<{', '.join(inside)}>" if inside else kind
 
-    def effects(self, effects: Iterable[Effect], operands: Sequence[Atom]) -> list[str]:
+    def effects(self, effects: Iterable[ir.Effect], operands: Sequence[ir.Atom]) -> list[str]:
         """Effects by name, in the order of their operands."""
         named = [(getattr(e, "position", -1), self.effect(e, operands)) for e in effects]
         return [name for _, name in sorted(named)]
 
-    def _var(self, var: Var) -> str:
+    def _var(self, var: ir.Var) -> str:
         name = self._vars.get(var)
         if name is None:
             self._used.add(var)
@@ -109,11 +96,11 @@ class Names:
         return name
 
 
-EqnPrinter = Callable[[Eqn, Names], str]
-_eqn_printers: dict[Primitive[Any], EqnPrinter] = {}
+EqnPrinter = Callable[[ir.Eqn, Names], str]
+_eqn_printers: dict[ir.Primitive[Any], EqnPrinter] = {}
 
 
-def define_printer(prim: Primitive[Any], printer: EqnPrinter) -> None:
+def define_printer(prim: ir.Primitive[Any], printer: EqnPrinter) -> None:
     """Register how equations of a primitive print, where `outs = name[params] operands` reads badly.
 
     `printer(eqn, names)` returns the text; `names` (see `Names`) has the names of the variables in this print. Jaxprs
@@ -147,7 +134,7 @@ class _Writer:
     names: Names
     source: bool
 
-    def jaxpr(self, jaxpr: Jaxpr, *, consts: bool = False) -> list[str]:
+    def jaxpr(self, jaxpr: ir.Jaxpr, *, consts: bool = False) -> list[str]:
         """A jaxpr: its binders, constants and effects; its equations; its results."""
         head = [self.names.binder(v) for v in jaxpr.invars]
         parts = [["{ lambda", *head]]
@@ -164,13 +151,13 @@ class _Writer:
         lines = [*_wrap([*words, "let"]), *_indent(body, 4)]
         return lines + _indent(_wrap(["in", *result.split(" "), "}"]), 2)
 
-    def eqn(self, eqn: Eqn) -> list[str]:
+    def eqn(self, eqn: ir.Eqn) -> list[str]:
         """An equation, with the jaxprs of its params indented below it."""
         printer = _eqn_printers.get(eqn.primitive)
         try:
             first = printer(eqn, self.names) if printer is not None else self._plain(eqn)
         except (IndexError, ValueError):  # operands are missing, which a message wants to show
-            first = self._plain(eqn.replace(effects=NO_EFFECTS))
+            first = self._plain(eqn.replace(effects=ir.NO_EFFECTS))
         lines = _wrap(first.split(" "))
         if self.source and eqn.source is not None:
             lines[0] += f"  # {eqn.source}"
@@ -179,7 +166,7 @@ class _Writer:
             lines += _indent([f"{label} {inner[0]}", *inner[1:]], 2)
         return lines
 
-    def _plain(self, eqn: Eqn) -> str:
+    def _plain(self, eqn: ir.Eqn) -> str:
         operands = [self.names.atom(a) for a in eqn.invars]
         call = " ".join([f"{eqn.primitive}{format_params(eqn.params)}", *operands])
         if eqn.effects and not self._nested(eqn):
@@ -187,7 +174,7 @@ class _Writer:
         outs = " ".join(self.names.binder(v) for v in eqn.outvars)
         return f"{outs} = {call}" if outs else call
 
-    def _nested(self, eqn: Eqn) -> list[tuple[str, Jaxpr]]:
+    def _nested(self, eqn: ir.Eqn) -> list[tuple[str, ir.Jaxpr]]:
         return [found for f, x in _given(eqn.params) for found in _jaxprs(f.name, x)]
 
 
@@ -214,7 +201,7 @@ def _indent(lines: Iterable[str], by: int) -> list[str]:
     return [" " * by + line for line in lines]
 
 
-def _number(literal: Literal) -> str:
+def _number(literal: ir.Literal) -> str:
     host: np.ndarray[Any, Any] = literal.value.host  # type: ignore[attr-defined]  # `is_scalar` says so
     dtype = "" if host.dtype in _DEFAULT_DTYPES else f":{short_dtype(host.dtype)}"
     return f"{host[()]!s}{dtype}{'*' if literal.aval.weak_type else ''}"
@@ -233,11 +220,11 @@ def _is_default(field: Field[Any], value: Any) -> bool:
     return default is value or (not isinstance(value, np.ndarray) and bool(default == value))
 
 
-def _jaxprs(label: str, value: Any) -> list[tuple[str, Jaxpr]]:
-    if isinstance(value, Jaxpr):
+def _jaxprs(label: str, value: Any) -> list[tuple[str, ir.Jaxpr]]:
+    if isinstance(value, ir.Jaxpr):
         return [(label, value)]
-    if isinstance(value, tuple) and any(isinstance(x, Jaxpr) for x in value):
-        return [(f"{label}[{i}]", x) for i, x in enumerate(value) if isinstance(x, Jaxpr)]
+    if isinstance(value, tuple) and any(isinstance(x, ir.Jaxpr) for x in value):
+        return [(f"{label}[{i}]", x) for i, x in enumerate(value) if isinstance(x, ir.Jaxpr)]
     return []
 
 
@@ -256,5 +243,5 @@ def _value(value: Any) -> str:
     return str(getattr(value, "__name__", value))
 
 
-PRINTERS[Jaxpr] = format_jaxpr
-PRINTERS[Eqn] = format_eqn
+ir.PRINTERS[ir.Jaxpr] = format_jaxpr
+ir.PRINTERS[ir.Eqn] = format_eqn
