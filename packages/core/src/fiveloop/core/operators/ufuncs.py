@@ -83,37 +83,28 @@ REDUCTIONS: dict[np.ufunc, Fun] = {
     np.logical_or: op.any,
 }
 
+OPERATORS = frozenset(
+    "add subtract multiply divide floor_divide remainder power matmul negative equal not_equal "
+    "bitwise_and bitwise_or bitwise_xor left_shift right_shift".split()
+)
+"""The functions of NumPy that are operators, by the names that these have in `arrays.OPS`, too."""
+
 FUNCTIONS: dict[np.ufunc, Fun] = {
-    np.add: prims.add,
-    np.subtract: prims.sub,
-    np.multiply: prims.mul,
-    np.divide: op.true_divide,
-    np.floor_divide: op.floor_divide,
-    np.remainder: op.remainder,
+    **{getattr(np, name): f for name, f in arrays.OPS.items() if name in OPERATORS},
     np.divmod: lambda x, y: (op.floor_divide(x, y), op.remainder(x, y)),
-    np.power: op.power,
-    np.matmul: prims.matmul,
     np.maximum: complex_order.maximum,
     np.minimum: complex_order.minimum,
-    np.negative: prims.neg,
     np.positive: lambda x: prims.operand("positive", "x", x),
     np.absolute: prims.abs,
     np.fabs: lambda x: prims.abs(*prims.promote("abs", x, inexact=True)),
     np.sign: prims.sign,
     np.square: op.square,
     np.conjugate: prims.conj,
-    np.bitwise_and: prims.bitwise_and,
-    np.bitwise_or: prims.bitwise_or,
-    np.bitwise_xor: prims.bitwise_xor,
     np.invert: prims.bitwise_not,
-    np.left_shift: op.left_shift,
-    np.right_shift: op.right_shift,
     np.less: complex_order.less,
     np.less_equal: complex_order.less_equal,
     np.greater: complex_order.greater,
     np.greater_equal: complex_order.greater_equal,
-    np.equal: prims.equal,
-    np.not_equal: prims.not_equal,
     np.logical_and: _logical(prims.bitwise_and),
     np.logical_or: _logical(prims.bitwise_or),
     np.logical_xor: _logical(prims.bitwise_xor),
