@@ -11,7 +11,11 @@ def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: RuleParams) ->
     closed = 0 if p.rule.ignores_closed else p.num_closed
     constant = not any(transforms.nonzero_mask(tangents[p.num_closed :]))
     for k, (x, t) in enumerate(zip(primals[:closed], tangents, strict=False)):
-        if not isinstance(t, ad.Zero) and not (constant and _is_for_rule(p, k)):
+        if isinstance(t, ad.Zero):
+            continue
+        # Does the rule alone close over the operand, and not the function?
+        for_rule = p.jaxpr is not None and p.jaxpr.invars[k] not in ir.all_atoms(p.jaxpr)
+        if not (constant and for_rule):
             raise TypeError(
                 f"the custom rule of {p.name}: expected derivatives with respect to its arguments, but it closes over "
                 f"a value of type {x.aval} that is differentiated; pass that as an argument, so that the rule can tell "
@@ -21,8 +25,3 @@ def custom_rule_jvp(primals: ad.Values, tangents: ad.Tangents, p: RuleParams) ->
         outs = trace.bind(custom_rule_p, *primals, params=p)
         return outs, [transforms.zero_like(x) for x in outs]
     return by_rule(p, p.rule.jvp, primals, tangents)
-
-
-def _is_for_rule(p: RuleParams, k: int) -> bool:
-    """Whether the rule alone closes over an operand, and not the function."""
-    return p.jaxpr is not None and all(p.jaxpr.invars[k] is not a for a in ir.all_atoms(p.jaxpr))

@@ -367,21 +367,17 @@ def effects_of(invars: Sequence[Var], eqns: Iterable[Eqn]) -> Effects:
     return frozenset(out)
 
 
-def param_names(params: Any) -> tuple[str, ...]:
-    """The names of what params hold."""
-    kind: Any = type(params)
-    return _field_names(kind)
-
-
 @cache
-def _field_names(kind: Any) -> tuple[str, ...]:
+def _names_in(kind: Any) -> tuple[str, ...]:
+    """The names of what params of a class hold."""
     return tuple([f.name for f in fields(kind)]) if is_dataclass(kind) else ()
 
 
 def values_in(params: Any) -> list[Any]:
     """What params hold, directly or in tuples."""
+    kind: Any = type(params)
     found: list[Any] = []
-    for name in param_names(params):
+    for name in _names_in(kind):
         _add_values(getattr(params, name), found)
     return found
 
@@ -396,7 +392,8 @@ def _add_values(value: Any, found: list[Any]) -> None:
 
 def with_values(params: P, change: Callable[[Any], Any]) -> P:
     """Params with `change` of what they hold, directly or in tuples; themselves if nothing is another."""
-    old = {name: getattr(params, name) for name in param_names(params)}
+    kind: Any = type(params)
+    old = {name: getattr(params, name) for name in _names_in(kind)}
     new = {name: _changed(value, change) for name, value in old.items()}
     changed = {name: value for name, value in new.items() if value is not old[name]}
     return replace(params, **changed) if changed else params  # type: ignore[type-var]  # it is a dataclass

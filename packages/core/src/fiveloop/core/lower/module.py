@@ -297,8 +297,8 @@ class LowerContext:
         specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *jaxpr.in_avals]]
 
         def body(args: list[IRValue]) -> list[IRValue]:
-            inner = LowerContext(self._module, _const_env(consts, args))
-            return inner.inline(jaxpr, args[len(consts) :])
+            of_consts = {id(c): arg for c, arg in zip(consts, args, strict=False)}
+            return LowerContext(self._module, of_consts).inline(jaxpr, args[len(consts) :])
 
         return self.b.function(name or "call", specs, body=body)
 
@@ -323,10 +323,6 @@ class _Names(ir.Environment[IRValue]):
     def read(self, atom: ir.Atom) -> IRValue:
         """The operation that an atom stands for."""
         return self[atom] if isinstance(atom, ir.Var) else self.ctx.constant(atom)
-
-
-def _const_env(consts: Sequence[ir.Constant], args: hlo.IRValues) -> dict[int, IRValue]:
-    return {id(c): arg for c, arg in zip(consts, args, strict=False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +366,7 @@ def lower_jaxpr(
     taken = [v for v, k in zip(jaxpr.invars, kept, strict=True) if k]
 
     def body(args: list[IRValue]) -> list[IRValue]:
-        ctx = LowerContext(module, _const_env(consts, args))
+        ctx = LowerContext(module, {id(c): arg for c, arg in zip(consts, args, strict=False)})
         values = iter(args[len(consts) :])
         given = {v: next(values) for v in taken}
         return ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])

@@ -30,12 +30,13 @@ def jvp_of_one(prim: ir.Primitive[Any], tangent: Callable[..., ad.Tangent]) -> r
     return rule
 
 
-def linear_jvp(prim: ir.Primitive[Any]) -> rules.Jvp:
-    """The jvp of a primitive that is linear in all its operands together: itself."""
+def linear_jvp(prim: ir.Primitive[Any], num: int | None = None) -> rules.Jvp:
+    """The jvp of a primitive that is linear in its first `num` operands, or in all, together: itself."""
 
     def rule(primals: ad.Values, tangents: ad.Tangents, p: Any) -> ad.Duals:
         outs = trace.bind(prim, *primals, params=p)
-        return outs, [*trace.bind(prim, *map(instantiate, tangents), params=p)]
+        dots, fixed = map(instantiate, tangents[:num]), () if num is None else primals[num:]
+        return outs, [*trace.bind(prim, *dots, *fixed, params=p)]
 
     return rule
 

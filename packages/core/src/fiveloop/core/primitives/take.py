@@ -173,12 +173,6 @@ def _take_lower(ctx: Any, operands: hlo.IRValues, p: TakeParams) -> list[hlo.IRV
     return [windows.gather(ctx.b, x, p.indexer, positions, p.ascending)]
 
 
-def _take_jvp(primals: ad.Values, tangents: ad.Tangents, p: TakeParams) -> ad.Duals:
-    t = broadcast.instantiate(tangents[0])
-    out = trace.bind1(take_p, *primals, params=p)
-    return [out], [trace.bind1(take_p, t, *primals[1:], params=p)]
-
-
 def _take_transpose(cts: ad.Tangents, operands: ad.Operands, p: TakeParams) -> ad.Cotangents:
     (ct,), (x, *index) = cts, operands
     assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
@@ -295,7 +289,7 @@ rules.define(
     abstract_eval=rules.pure(_take_aval),
     cost=_take_cost,
     lower=_take_lower,
-    jvp=_take_jvp,
+    jvp=broadcast.linear_jvp(take_p, 1),
     transpose=_take_transpose,
     batch=_take_batch,
     view=lambda p: p.indexer.is_block,
