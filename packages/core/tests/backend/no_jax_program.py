@@ -47,7 +47,6 @@ def main() -> None:
         x = np.ones((2, 3), dtype)
         buf = client.put(x, Aval(x.shape, x.dtype))
         assert (client.to_numpy(buf) == x).all()
-        assert client.to_numpy(client.rewrap(buf, Aval(x.shape, x.dtype, True))).dtype == x.dtype
 
     def miss(*args: Any) -> tuple[Any, call.Fast]:
         leaves, tree = CALL.flatten(args[0])
@@ -58,7 +57,6 @@ def main() -> None:
 
     x = client.put(np.ones(3, np.float32), Aval((3,), np.dtype("f4")))
     executable = program(1)
-    client.load_executable(executable.serialize(), executable.out_avals).execute([x])
     executable.memory_analysis(), executable.cost_analysis(), executable.optimized_text()
     boxed = call.wrap_outputs(LEAF, [x])
     fast, by_dict = call.fast_function("f", miss, miss), call.DictCall(miss)
@@ -75,7 +73,7 @@ def main() -> None:
     with contextlib.suppress(RuntimeError):
         client.to_numpy(shared)
         raise AssertionError("a deleted array was read")
-    lazy.mlir(), lazy.mlir_dialects(), lazy.lapack()
+    lazy.mlir(), lazy.mlir_dialects()
 
 
 main()

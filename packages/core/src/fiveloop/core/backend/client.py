@@ -242,11 +242,6 @@ def _new_host_copy(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return out
 
 
-def rewrap(buf: Buffer, aval: AvalLike) -> Buffer:
-    """The same memory under another aval; only its weak type may differ."""
-    return result_handler(aval)(buf)
-
-
 def copy(buf: Buffer) -> Buffer:
     """The same contents in memory of its own."""
     client = default_client()
@@ -407,10 +402,6 @@ class Executable:
         """The program after XLA's passes, scheduling included."""
         return "\n".join([module.to_string() for module in self.raw.hlo_modules()])
 
-    def serialize(self) -> bytes:
-        """The compiled program as bytes, which `load_executable` reads on the same kind of machine."""
-        return bytes(default_client().raw.serialize_executable(self.raw))
-
 
 class CallingExecutable(Executable):
     """A compiled program that calls Python functions, to which it holds on."""
@@ -553,16 +544,6 @@ def _instruction_sets() -> str:
             return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         return ""
-
-
-def load_executable(
-    blob: bytes, out_avals: Sequence[AvalLike], *, options: CompileChoices | None = None
-) -> Executable:
-    """Load what `Executable.serialize` gave. It is code: load only what you trust."""
-    client = default_client()
-    choices = compile_options(options or CompileChoices(), client.platform, client.device.id)
-    raw = client.raw.deserialize_executable(blob, client.device_list, choices)
-    return Executable(raw, out_avals)
 
 
 def _compile_message(message: str, text: str) -> str:

@@ -4,8 +4,6 @@ from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 
-from .native import xla
-
 
 @cache
 def optional_module(name: str) -> ModuleType | None:
@@ -26,8 +24,6 @@ json = cache(partial(import_module, "json"))
 """The standard library's JSON."""
 logging = cache(partial(import_module, "logging"))
 """The standard library's logs."""
-scipy_special = cache(partial(import_module, "scipy.special"))
-"""SciPy's special functions."""
 mlir = cache(partial(import_module, "jaxlib.mlir.ir"))
 """The MLIR bindings, which host callbacks and artifacts need."""
 mlir_dialects = cache(partial(import_module, "jaxlib.mlir._mlir_libs._jax_mlir_ext"))
@@ -36,16 +32,6 @@ stablehlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._stablehlo"))
 """The module that registers the dialect of the programs."""
 chlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._chlo"))
 """The module that registers the dialect of operations that XLA expands."""
-
-
-@cache
-def lapack() -> ModuleType:
-    """LAPACK, with its targets registered for `custom_call` on the CPU; it imports SciPy."""
-    module = import_module("jaxlib.cpu._lapack")
-    for name, capsule in module.registrations().items():
-        xla.register_custom_call_target(name, capsule, "cpu", int(name.endswith("_ffi")))
-    module.initialize()
-    return module
 
 
 @cache
