@@ -277,11 +277,13 @@ def _flatten_up_to(
     try:
         return treedef.flatten_up_to(tree)
     except (ValueError, TypeError) as error:
-        found = _mismatch(prefix, tree, (), is_leaf)
+        found = mismatch(prefix, tree, is_leaf)
         raise ValueError(f"{what} does not fit{found or f': {error}'}") from None
 
 
-def _mismatch(prefix: Any, tree: Any, path: KeyPath, is_leaf: IsLeaf | None) -> str | None:
+def mismatch(
+    prefix: Any, tree: Any, is_leaf: IsLeaf | None = None, path: KeyPath = ()
+) -> str | None:
     """Where and how a tree first differs from its prefix."""
     if tree_structure(prefix, is_leaf) == LEAF:
         return None
@@ -291,7 +293,7 @@ def _mismatch(prefix: Any, tree: Any, path: KeyPath, is_leaf: IsLeaf | None) -> 
         where = f" at {keystr(path)}" if path else ""
         return f"{where}: expected {_describe(prefix, expected)}, got {_describe(tree, found)}"
     for (key, child), (_, other) in zip(expected, found, strict=True):
-        message = _mismatch(child, other, (*path, key), is_leaf)
+        message = mismatch(child, other, is_leaf, (*path, key))
         if message is not None:
             return message
     return None

@@ -191,14 +191,10 @@ def _filled(
 
 def _difference(wanted: Any, given: Any) -> str:
     """Where and how a tree first differs from what is wanted."""
-    try:
-        subtrees = pytree.tree_structure(wanted).flatten_up_to(given)
-    except (ValueError, TypeError):
-        try:
-            pytree.broadcast_prefix(wanted, given)
-        except ValueError as error:
-            return str(error).removeprefix("the tree does not fit")
-        return ""
+    found = pytree.mismatch(wanted, given)
+    if found is not None:
+        return found
+    subtrees = pytree.tree_structure(wanted).flatten_up_to(given)
     for (path, _), subtree in zip(pytree.tree_flatten_with_path(wanted)[0], subtrees, strict=True):
         if not is_zero(subtree) and pytree.tree_structure(subtree) != pytree.LEAF:
             return f" at {pytree.keystr(path)}: expected an array, got {shown(subtree)}"

@@ -399,21 +399,13 @@ class DirectionTrace(BatchTrace):
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         unknown = [self.pair(x)[1] is not None for x in args]
         if any(unknown) and prim in rules.split_rules and _acts(prim, args, params, unknown):
-            return self._in_two(prim, args, params, unknown)
+            inst = [not x.aval.accumulates for x in args]
+            cut = partial(rules.split_rules[prim], policies.SAVE_EVERYTHING, unknown, inst)
+            return run_halves(cut, prim, args, params, self.parent, super().process)
         return super().process(prim, args, params)
 
     def _once_a_lane(self, prim: ir.Primitive[Any], values: ad.Values, params: Any) -> bool:
         return prim.creates_state
-
-    def _in_two(
-        self, prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]
-    ) -> list[Value]:
-        eqn = rules.new_eqn(prim, [ir.Var(x.aval) for x in args], params)
-        inst = [not x.aval.accumulates for x in args]
-        cut = rules.split_rules[prim](policies.SAVE_EVERYTHING, unknown, inst, eqn)
-        whole = super().process
-        in_all = lambda eqn, operands: whole(eqn.primitive, operands, eqn.params)
-        return run_halves(eqn, cut, args, self.parent, in_all)
 
 
 def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]) -> bool:

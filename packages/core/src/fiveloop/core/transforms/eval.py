@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fiveloop.core import ad, ir, rules, trace
@@ -36,13 +36,21 @@ def interpret(jaxpr: ir.Jaxpr, args: Sequence[Any], step: ir.Step) -> list[Any]:
 
 
 def run_halves(
-    eqn: ir.Eqn, cut: rules.EqnSplit, args: ad.Values, parent: trace.Trace, staged: ir.Step
+    rule: Callable[[ir.Eqn], rules.EqnSplit],
+    prim: ir.Primitive[Any],
+    args: ad.Values,
+    params: Any,
+    parent: trace.Trace,
+    process: Callable[[ir.Primitive[Any], ad.Values, Any], list[Value]],
 ) -> list[Value]:
-    """What an equation gives that is cut in two: its known half under `parent`, the other one as `staged` says."""
-    env = ir.Environment[Value](zip(eqn.invars, args, strict=True))  # type: ignore[arg-type]  # it is on variables
+    """What an operation gives that `rule` cuts in two: its known half under `parent`, the other one by `process`."""
+    invars = [ir.Var(x.aval) for x in args]
+    eqn = rules.new_eqn(prim, invars, params, source=trace.current_source())
+    cut = rule(eqn)
+    env = ir.Environment[Value](zip(invars, args, strict=True))
     with trace.use_trace(parent):
         env.run(cut.known, bind_eqn)
-    env.run(cut.staged, staged)
+    env.run(cut.staged, lambda eqn, operands: process(eqn.primitive, operands, eqn.params))
     return [env[v] for v in eqn.outvars]
 
 

@@ -7,6 +7,7 @@ it runs online, operation by operation, so that Python control flow on values wo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, ir, rules, trace, util
@@ -117,12 +118,8 @@ class PartialTrace(trace.StageTrace):
         rule = rules.split_rules.find(prim)
         if rule is None or all(unknown):
             return super().process(prim, args, params)
-        operands = [ir.Var(x.aval) for x in args]
-        eqn = rules.new_eqn(prim, operands, params, source=trace.current_source())
-        cut = rule(self.plan, unknown, [False] * len(args), eqn)
-        write = super().process
-        record = lambda eqn, operands: write(eqn.primitive, operands, eqn.params)
-        return run_halves(eqn, cut, args, self.parent, record)
+        cut = partial(rule, self.plan, unknown, [False] * len(args))
+        return run_halves(cut, prim, args, params, self.parent, super().process)
 
 
 @trace.leak_checked
