@@ -22,24 +22,6 @@ from fiveloop.core.backend.tree import TREE, TreeDef
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.util import Fun
 
-
-def static_key(what: str, fun: Fun, given: Sequence[tuple[int | str, Any]]) -> Any:
-    """What tells calls with different static arguments apart: their places or names, types and values."""
-    for k, x in given:
-        if util.has_hash(x) and not isinstance(x, trace.Tracer):
-            continue
-        called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
-        advice = next(
-            (advice for kind, advice in _ADVICE if isinstance(x, kind)),
-            "give its class a `__hash__`",
-        )
-        raise TypeError(
-            f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
-            f"{type(x).__name__}; {advice}"
-        )
-    return tuple([(k, util.exact(x)) for k, x in given])
-
-
 _ADVICE: tuple[tuple[Any, str], ...] = (
     (list, "pass a tuple in place of a list"),
     (dict, "pass a tuple of its items in place of a dict"),
@@ -103,9 +85,22 @@ class Chosen:
         return flatten.argument_naming(what, fun, self.other_places(num_args))
 
     def key(self, what: str, fun: Fun, args: Any, kwargs: Any) -> Any:
-        """What tells calls apart in which these differ; TypeError if one cannot be compared."""
+        """What tells calls apart in which these differ: their places or names, types and values.
+
+        TypeError if one cannot be compared.
+        """
         placed, named = self.of(args, kwargs)
-        return static_key(what, fun, [*placed.items(), *named.items()])
+        given: list[tuple[int | str, Any]] = [*placed.items(), *named.items()]
+        for k, x in given:
+            if util.has_hash(x) and not isinstance(x, trace.Tracer):
+                continue
+            called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
+            kinds = (advice for kind, advice in _ADVICE if isinstance(x, kind))
+            raise TypeError(
+                f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
+                f"{type(x).__name__}; {next(kinds, 'give its class a `__hash__`')}"
+            )
+        return tuple([(k, util.exact(x)) for k, x in given])
 
     def changed(self, change: Callable[[Any], Any], args: Any, kwargs: Any) -> Any:
         """The arguments of a call, with `change` of each of these in its place."""

@@ -89,24 +89,21 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
             prims.not_equal(prims.rem(a, b), 0), prims.not_equal(prims.sign(a), prims.sign(b))
         )
         return _zero_over_zero(prims.sub(prims.div(a, b), prims.convert(left, a.dtype)), b, y)
-    return _float_floor_divide(prims.stop_gradient(a), prims.stop_gradient(b))
+    # By way of the remainder, so that `y * (x // y) + x % y` is `x`.
+    a, b = prims.stop_gradient(a), prims.stop_gradient(b)
+    quotient, left = prims.div(a, b), prims.rem(a, b)
+    # A zero has the sign of the quotient; division by zero is infinite, or NaN.
+    part = prims.select(prims.equal(a, left), prims.mul(a, 0), prims.sub(a, left))
+    whole = prims.select(prims.equal(b, 0), quotient, prims.div(part, b))
+    whole = prims.select(_other_side(left, b), prims.sub(whole, 1), whole)
+    down = prims.floor(whole)
+    return prims.select(prims.greater(prims.sub(whole, down), 0.5), prims.add(down, 1), down)
 
 
 def numbers(fun: str, x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     """Two arguments brought to one dtype; bools count as int32."""
     a, b = prims.promote(fun, x, y)
     return prims.counted(a), prims.counted(b)
-
-
-def _float_floor_divide(x: Value, y: Value) -> Value:
-    """By way of the remainder, so that `y * (x // y) + x % y` is `x`."""
-    quotient, left = prims.div(x, y), prims.rem(x, y)
-    # A zero has the sign of the quotient; division by zero is infinite, or NaN.
-    part = prims.select(prims.equal(x, left), prims.mul(x, 0), prims.sub(x, left))
-    whole = prims.select(prims.equal(y, 0), quotient, prims.div(part, y))
-    whole = prims.select(_other_side(left, y), prims.sub(whole, 1), whole)
-    down = prims.floor(whole)
-    return prims.select(prims.greater(prims.sub(whole, down), 0.5), prims.add(down, 1), down)
 
 
 def _other_side(left: Value, y: Value) -> Value:

@@ -1,6 +1,6 @@
 """Shape primitives that are each other's transposes: broadcast, reshape, transpose and sum.
 
-Batching rules of all other files use the helpers at the end: `move_axis`, `bdim_at`, `broadcast_batch`.
+Batching rules of all other files use the helpers at the end: `move_axis` and `bdim_at`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def batch_in_front(prim: ir.Primitive[Any], batched: Callable[[Any, ir.Dim], Any
     """The batching rule that puts the batch axis of all operands and results in front, under `batched(p, size)`."""
 
     def rule(size: int, operands: ad.Values, dims: ad.BatchAxes, p: Any) -> ad.Batched:
-        outs = trace.bind(prim, *broadcast_batch(operands, dims, size), params=batched(p, size))
+        moved = [bdim_at(x, d, size, 0) for x, d in zip(operands, dims, strict=True)]
+        outs = trace.bind(prim, *moved, params=batched(p, size))
         return outs, [0] * len(outs)
 
     return rule
@@ -475,8 +476,3 @@ def bdim_at(x: Value, dim: int | None, size: ir.Dim, place: int) -> Value:
         return move_axis(x, dim, place)
     shape = (*x.shape[:place], size, *x.shape[place:])
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])
-
-
-def broadcast_batch(operands: ad.Values, dims: ad.BatchAxes, size: ir.Dim) -> list[Value]:
-    """All operands with a batch axis in front."""
-    return [bdim_at(x, d, size, 0) for x, d in zip(operands, dims, strict=True)]

@@ -121,20 +121,16 @@ def all_gather(
     def of_leaf(leaf: Any) -> Value:
         value = convert.operand("all_gather", "x", leaf)
         place = check.canonical_axis("all_gather", axis, value.ndim + (not tiled))
-        if groups is None:
-            return _gather_each(value, axes, place, tiled)
-        return _apply(rows.all_gather_p, value, rows.AxisParams(axes, groups, place, tiled))
+        if groups is not None:
+            return _apply(rows.all_gather_p, value, rows.AxisParams(axes, groups, place, tiled))
+        # Along one axis after the other, the last one first: then all lanes share the result.
+        for k, named in enumerate(reversed(axes)):
+            params = rows.AxisParams((named,), None, place, tiled)
+            value = _apply(rows.all_gather_p, value, params)
+            value = rows.join(value, place) if k and not tiled else value
+        return value
 
     return pytree.tree_map(of_leaf, x)
-
-
-def _gather_each(x: Value, axes: Sequence[ir.NamedAxis], place: int, tiled: bool) -> Value:
-    """Gather along one axis after the other, the last one first: then all lanes share the result."""
-    for k, axis in enumerate(reversed(axes)):
-        x = _apply(rows.all_gather_p, x, rows.AxisParams((axis,), None, place, tiled))
-        if k and not tiled:
-            x = rows.join(x, place)
-    return x
 
 
 def psum_scatter(

@@ -134,21 +134,16 @@ def _lower_prefix(kind: str, ctx: Any, xs: hlo.IRValues, p: CumulativeParams) ->
         return [x]
     wide = hlo.convert(b, x, arrays.wide_for_sums(x.dtype))
     if ctx.platform != "cpu" and kind in hlo.COMBINERS:
-        return [hlo.convert(b, _by_window(b, wide, kind, p), x.dtype)]
+        n, rank = x.shape[p.axis], len(x.shape)
+        window, padding = [1] * rank, [(0, 0)] * rank
+        window[p.axis], padding[p.axis] = n, (0, n - 1) if p.reverse else (n - 1, 0)
+        return [hlo.convert(b, hlo.reduce_window(b, wide, kind, window, padding=padding), x.dtype)]
     combine = hlo.COMBINERS.get(kind, special.log_add_exp)
     start = hlo.identity(kind, wide.dtype) if kind in hlo.COMBINERS else -np.inf
     identity = hlo.constant(b, start, (), wide.dtype)
     rows = in_front(b, wide, p.axis)
     out = row_loop(b, [rows], identity, lambda c, row: combine(b, c, row[0]), p.reverse)
     return [hlo.convert(b, put_back(b, out, p.axis), x.dtype)]
-
-
-def _by_window(b: hlo.Builder, x: hlo.IRValue, kind: str, p: CumulativeParams) -> hlo.IRValue:
-    n, rank = x.shape[p.axis], len(x.shape)
-    window, padding = [1] * rank, [(0, 0)] * rank
-    window[p.axis] = n
-    padding[p.axis] = (0, n - 1) if p.reverse else (n - 1, 0)
-    return hlo.reduce_window(b, x, kind, window, padding=padding)
 
 
 Slopes = Callable[[Value, Value, Value, Value], tuple[Value, Value]]

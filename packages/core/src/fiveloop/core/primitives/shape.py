@@ -150,18 +150,12 @@ def _pad_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: PadParams)
     x = broadcast.bdim_at(x, dims[0], size, place)
     if dims[1] is None:
         return [trace.bind1(pad_p, x, value, params=batched)], [place]
-    return [_pad_with_many(x, value, batched, place)], [place]
-
-
-def _pad_with_many(x: Value, values: Value, p: PadParams, place: int) -> Value:
-    """Pad with one value per batch entry: pad with zeros, and the values padded around a hole."""
-    zero = arrays.Scalar(np.zeros((), x.dtype))
-    padded = trace.bind1(pad_p, x, zero, params=p)
-    hole = trace.bind1(
-        pad_p, broadcast.full(x.shape, False), arrays.Scalar(np.asarray(True)), params=p
-    )
-    spread = broadcast.broadcast_in_dim(values, padded.shape, [place])
-    return elementwise.select(hole, spread, padded)
+    # With a value for each lane: pad with zeros, and choose the values around a hole.
+    zero, true = arrays.Scalar(np.zeros((), x.dtype)), arrays.Scalar(np.asarray(True))
+    padded = trace.bind1(pad_p, x, zero, params=batched)
+    hole = trace.bind1(pad_p, broadcast.full(x.shape, False), true, params=batched)
+    spread = broadcast.broadcast_in_dim(value, padded.shape, [place])
+    return [elementwise.select(hole, spread, padded)], [place]
 
 
 define(

@@ -97,10 +97,15 @@ def resolve_index(
     result is int32 unless the index has a wider range. A host number is resolved at once.
     """
     i = arrays.as_value(index, "index")
-    params = ResolveParams(size, window, dtype if dtype is not None else index_dtype(i.dtype))
-    if isinstance(i, arrays.Scalar):
-        return arrays.Scalar(_resolve_host(i.host, params))
-    return trace.bind1(resolve_index_p, i, params=params)
+    dtype = index_dtype(i.dtype) if dtype is None else dtype
+    if not isinstance(i, arrays.Scalar):
+        return trace.bind1(resolve_index_p, i, params=ResolveParams(size, window, dtype))
+    host = np.minimum(i.host, np.iinfo(np.int64).max) if i.dtype == np.uint64 else i.host
+    out = host.astype(np.int64)
+    out = np.where(out < 0, out + size, out)
+    if window is not None:
+        out = np.clip(out, 0, max(0, size - window))
+    return arrays.Scalar(np.asarray(out).astype(dtype))
 
 
 def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -328,16 +333,6 @@ def _resolve_lower(ctx: Any, operands: hlo.IRValues, p: ResolveParams) -> list[h
         high = hlo.constant(b, max(0, p.size - p.window), (), p.dtype)
         out = hlo.clamp(b, low, out, high)
     return [out]
-
-
-def _resolve_host(i: np.ndarray[Any, Any], p: ResolveParams) -> np.ndarray[Any, Any]:
-    if i.dtype == np.uint64:
-        i = np.minimum(i, np.iinfo(np.int64).max)
-    out = i.astype(np.int64)
-    out = np.where(out < 0, out + p.size, out)
-    if p.window is not None:
-        out = np.clip(out, 0, max(0, p.size - p.window))
-    return np.asarray(out).astype(p.dtype)
 
 
 rules.define(

@@ -398,23 +398,18 @@ class DirectionTrace(BatchTrace):
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         unknown = [self.pair(x)[1] is not None for x in args]
-        if any(unknown) and prim in rules.split_rules and _acts(prim, args, params, unknown):
-            inst = [not x.aval.accumulates for x in args]
-            cut = partial(rules.split_rules[prim], policies.SAVE_EVERYTHING, unknown, inst)
-            return run_halves(cut, prim, args, params, self.parent, super().process)
+        if any(unknown) and prim in rules.split_rules and ir.jaxprs_in(params):
+            effects = rules.abstract_eval_rules[prim]([x.aval for x in args], params)[1]
+            stay = [e for e in effects if not e.droppable]
+            # Is something done to what the directions share?
+            if any(not isinstance(e, ir.PositionalEffect) or not unknown[e.position] for e in stay):
+                inst = [not x.aval.accumulates for x in args]
+                cut = partial(rules.split_rules[prim], policies.SAVE_EVERYTHING, unknown, inst)
+                return run_halves(cut, prim, args, params, self.parent, super().process)
         return super().process(prim, args, params)
 
     def _once_a_lane(self, prim: ir.Primitive[Any], values: ad.Values, params: Any) -> bool:
         return prim.creates_state
-
-
-def _acts(prim: ir.Primitive[Any], args: ad.Values, params: Any, unknown: Sequence[bool]) -> bool:
-    """Whether an operation does something to what the directions share."""
-    if not ir.jaxprs_in(params):
-        return False
-    effects = rules.abstract_eval_rules[prim]([x.aval for x in args], params)[1]
-    stay = [e for e in effects if not e.droppable]
-    return any(not isinstance(e, ir.PositionalEffect) or not unknown[e.position] for e in stay)
 
 
 @tracer.leak_checked
