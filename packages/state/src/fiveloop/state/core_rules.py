@@ -151,20 +151,17 @@ staged.jaxpr : [*captured, *values, *nonzero dots] -> [*outs, *nonzero outs_dot]
 """
 
 
-class _LedRule(primitive.Rule):
+class _LedRule(primitive.RuleAround):
     """The rule of an equation with one more operand in front: another rule, whose derivative `run_jvp` runs."""
 
     def __init__(self, inner: primitive.RuleParams, run_jvp: RunJvp) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.run_jvp = run_jvp
-        self.kind = inner.rule.kind
-        self.transposes = inner.rule.transposes
-        self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """What the rule gives, from a jaxpr of it that takes the operand in front."""
         lead, *values = primals
-        jvp = partial(primitive.by_rule, self.inner, self.inner.rule.jvp)
+        jvp = lambda *duals: primitive.by_rule(self.inner, self.inner.rule.jvp, *duals)
         flat = primitive.Masked(jvp, len(values), tangents[1:])
         args = [*values, *flat.dots]
         staged = trace.stage(flat, [x.aval for x in args], self.inner.name)

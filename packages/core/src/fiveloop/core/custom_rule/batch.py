@@ -52,8 +52,7 @@ class BatchedRule(primitive.RuleAround):
     def __init__(
         self, inner: RuleParams, size: int, dims: ad.BatchAxes, kin: transforms.BatchTrace | None
     ) -> None:
-        super().__init__(inner.rule)
-        self.inner = inner
+        super().__init__(inner)
         self.size = size
         self.dims = tuple(dims)
         self.kin = kin

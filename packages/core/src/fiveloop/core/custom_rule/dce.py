@@ -33,8 +33,7 @@ class SelectedRule(primitive.RuleAround):
     """The rule of an equation of which some results are not used."""
 
     def __init__(self, inner: RuleParams, used: util.Mask, out_avals: Sequence[object]) -> None:
-        super().__init__(inner.rule)
-        self.inner = inner
+        super().__init__(inner)
         self.used = used
         self.out_avals = out_avals
 

@@ -64,7 +64,7 @@ class RuleParams:
             return replace(self, caller=trace)
         if not self.may_hold_traced or not self.rule.ignores_closed:
             return self
-        return replace(self, rule=Undifferentiated(self.rule, trace))
+        return replace(self, rule=Undifferentiated(self, trace))
 
 
 custom_rule_p: ir.Primitive[RuleParams] = ir.Primitive("custom_rule", holds_functions=True)
@@ -119,41 +119,42 @@ class Rule:
 
 
 class RuleAround(Rule):
-    """A rule that runs another one, and is of its kind."""
+    """A rule that runs that of another equation, `inner`, and is of its kind."""
 
-    def __init__(self, inner: Rule) -> None:
-        self.kind = inner.kind
-        self.transposes = inner.transposes
-        self.ignores_closed = inner.ignores_closed
-        self.holds_traced = inner.holds_traced
-        self.home = inner.home
+    def __init__(self, inner: RuleParams) -> None:
+        self.inner = inner
+        self.kind = inner.rule.kind
+        self.transposes = inner.rule.transposes
+        self.ignores_closed = inner.rule.ignores_closed
+        self.holds_traced = inner.rule.holds_traced
+        self.home = inner.rule.home
 
 
 class Undifferentiated(RuleAround):
     """The rule of an equation that a derivative, `trace`, has handed over: closures hold the primals of its values."""
 
-    def __init__(self, inner: Rule, trace: tracer.Trace) -> None:
+    def __init__(self, inner: RuleParams, trace: tracer.Trace) -> None:
         super().__init__(inner)
-        self.inner = inner
         self.trace = trace
 
     def call(self, p: RuleParams, values: ad.Values) -> list[Value]:
         with self._primals() as trace:
-            found = self.inner.call(replace(p, rule=self.inner), values)
+            found = self.inner.rule.call(replace(p, rule=self.inner.rule), values)
         return [*map(trace.primal, found)]
 
     def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         with self._primals():
-            return self.inner.types(replace(p, rule=self.inner), avals)
+            return self.inner.rule.types(replace(p, rule=self.inner.rule), avals)
 
     def jvp(self, p: RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         with self._primals() as trace:
-            outs, dots = self.inner.jvp(replace(p, rule=self.inner), primals, tangents)
+            outs, dots = self.inner.rule.jvp(replace(p, rule=self.inner.rule), primals, tangents)
         return [*map(trace.primal, outs)], [*map(trace.primal, dots)]
 
     def transpose(self, p: RuleParams, cts: ad.Tangents, operands: ad.Operands) -> ad.Cotangents:
         with self._primals() as trace:
-            found = self.inner.transpose(replace(p, rule=self.inner), cts, operands)
+            inner = replace(p, rule=self.inner.rule)
+            found = self.inner.rule.transpose(inner, cts, operands)
         return [*map(trace.primal, found)]
 
     @contextmanager
