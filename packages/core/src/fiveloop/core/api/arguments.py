@@ -192,15 +192,6 @@ Argnums = int | Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Differentiated:
-    """The arguments that are differentiated: their leaves, their structure, and the function of them."""
-
-    values: list[Value]
-    tree: TreeDef
-    flat: flat_function.FlatFunction
-
-
-@dataclass(frozen=True, slots=True)
 class Differentiation:
     """What a derivative is asked of: `what` names the transform in messages."""
 
@@ -212,8 +203,10 @@ class Differentiation:
     allow_int: bool = False
     real: bool = False
 
-    def choose(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Differentiated:
-        """The arguments that `argnums` names, checked; the others are constants."""
+    def choose(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[flat_function.FlatFunction, list[Value]]:
+        """The function of the arguments that `argnums` names, and their leaves, checked; the others are constants."""
         wanted = self._wanted(len(args))
         chosen = tuple(args[k] for k in wanted)
 
@@ -230,8 +223,7 @@ class Differentiation:
         for k, x in enumerate(values):
             self._check(x.aval, name, k)
         mutable = flatten.check_places((args, kwargs), flatten.argument_naming(self.what, self.fun))
-        flat, contents = flat_function.lending(of_chosen, tree, values, self.has_aux, self.fun)
-        return Differentiated(contents, tree, flat)
+        return flat_function.lending(of_chosen, tree, values, self.has_aux, self.fun)
 
     @property
     def of(self) -> str:

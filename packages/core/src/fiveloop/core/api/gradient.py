@@ -10,7 +10,7 @@ import numpy as np
 
 from fiveloop.core import ad, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api import derivative_types, flatten
-from fiveloop.core.api.arguments import Argnums, Differentiated, Differentiation
+from fiveloop.core.api.arguments import Argnums, Differentiation
 from fiveloop.core.api.flat_function import FlatFunction
 from fiveloop.core.arrays import Value
 
@@ -47,13 +47,12 @@ def _both(
     @wraps(fun)
     @trace.guarded
     def value_and_grad_fun(*args: Any, **kwargs: Any) -> Any:
-        chosen = asked.choose(args, kwargs)
-        values, tree, flat = chosen.values, chosen.tree, chosen.flat
+        flat, values = asked.choose(args, kwargs)
         outs, linear = flat.linearized(values, fun)
         cts = [_unit_cotangent(asked, flat, outs), *map(transforms.zero_like, outs[1:])]
         in_cts = linear.pull_back([x.aval for x in values], cts)
         leaves = [flatten.as_result(transforms.instantiate(ct)) for ct in in_cts]
-        return flat.results(outs), asked.one(pytree.tree_unflatten(tree, leaves)[0])
+        return flat.results(outs), asked.one(pytree.tree_unflatten(flat.in_tree, leaves)[0])
 
     return value_and_grad_fun
 
@@ -138,9 +137,10 @@ def jacfwd(
     return _jacobian(Differentiation("jacfwd", fun, *how, real=True), chunk, _by_columns)
 
 
-def _by_columns(asked: Differentiation, chosen: Differentiated, chunk: int | None) -> Cells:
+def _by_columns(
+    asked: Differentiation, flat: FlatFunction, values: ad.Values, chunk: int | None
+) -> Cells:
     """The Jacobian by forward mode."""
-    values, flat = chosen.values, chosen.flat
     lanes: list[Callable[[], Value]] = []
 
     def push(*dots: Value) -> list[Value]:
@@ -187,9 +187,10 @@ def jacrev(
     return _jacobian(asked, chunk, _by_rows)
 
 
-def _by_rows(asked: Differentiation, chosen: Differentiated, chunk: int | None) -> Cells:
+def _by_rows(
+    asked: Differentiation, flat: FlatFunction, values: ad.Values, chunk: int | None
+) -> Cells:
     """The Jacobian by reverse mode."""
-    values, flat = chosen.values, chosen.flat
     outs, linear = flat.linearized(values, asked.fun)
     flat.check_arrays(outs)
     results, aux = outs[: flat.num_outs], outs[flat.num_outs :]
@@ -214,7 +215,7 @@ def _by_rows(asked: Differentiation, chosen: Differentiated, chunk: int | None) 
 def _jacobian(
     asked: Differentiation,
     chunk: int | None,
-    cells_of: Callable[[Differentiation, Differentiated, int | None], Cells],
+    cells_of: Callable[[Differentiation, FlatFunction, ad.Values, int | None], Cells],
 ) -> Callable[..., Any]:
     """A function that gives the Jacobian, by columns or by rows."""
     flatten.check_callable(asked.what, asked.fun)
@@ -224,10 +225,14 @@ def _jacobian(
     @wraps(asked.fun)
     @trace.guarded
     def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
-        chosen = asked.choose(args, kwargs)
-        cells, aux = cells_of(asked, chosen, chunk)
-        jacobian = _nested(chosen.flat, cells, asked, chosen)
-        return (jacobian, chosen.flat.unflatten_aux(aux)) if asked.has_aux else jacobian
+        flat, values = asked.choose(args, kwargs)
+        cells, aux = cells_of(asked, flat, values, chunk)
+        # The cells, by result and argument leaf, as the result's tree of the arguments' trees.
+        rows = [[flatten.as_result(x) for x in row] for row in cells]
+        inner = [asked.one(pytree.tree_unflatten(flat.in_tree, row)[0]) for row in rows]
+        assert flat.out_tree is not None, "unreachable: the function has run"
+        jacobian = pytree.tree_unflatten(flat.out_tree, inner)
+        return (jacobian, flat.unflatten_aux(aux)) if asked.has_aux else jacobian
 
     return jacobian_fun
 
@@ -315,15 +320,3 @@ def _slope(block: Value, of: ir.Aval) -> Value:
     return (
         block if of.differentiable else transforms.zeros_of(ir.ShapedArray(block.shape, of.dtype))
     )
-
-
-def _nested(
-    flat: FlatFunction, cells: Sequence[ad.Values], asked: Differentiation, chosen: Differentiated
-) -> Any:
-    """The cells, by result and argument leaf, as the result's tree of the arguments' trees."""
-    assert flat.out_tree is not None, "unreachable: the function has run"
-    inner = [
-        asked.one(pytree.tree_unflatten(chosen.tree, [flatten.as_result(x) for x in row])[0])
-        for row in cells
-    ]
-    return pytree.tree_unflatten(flat.out_tree, inner)

@@ -55,7 +55,7 @@ def custom_root(
     system = _Unknown("custom_root", "f", f, tree, guess, "initial_guess")
     name = flatten.function_name(f)
     call = custom_function.Call(solve, name, {}, tree, system.flat)
-    solver = system.solver(solve, "solve", has_aux, call)
+    solver = system.solver(solve, "solve", has_aux)
     tangent_solver = system.solver(tangent_solve, "tangent_solve")
     params, jaxpr = system.params, system.jaxpr
 
@@ -72,7 +72,7 @@ def custom_root(
         rules.RootRule, run, f=jaxpr, num_params=len(params), tangent_solve=tangent_solver
     )
     leaves = custom_function.run_custom(call, [*params, *guess], make_rule, probe, owner)
-    return system.result(call, leaves, has_aux)
+    return system.result(leaves)
 
 
 @overload
@@ -120,7 +120,7 @@ def custom_linear_solve(
     values, tree = flatten.flatten_values(b, "custom_linear_solve: b")
     unknown = _Unknown("custom_linear_solve", "matvec", matvec, tree, values, "b")
     call = custom_function.Call(solve, flatten.function_name(matvec), {}, tree, unknown.flat)
-    solver = unknown.solver(solve, "solve", has_aux, call)
+    solver = unknown.solver(solve, "solve", has_aux)
     num = len(unknown.params)
     transposed: rules.Solver | None = None
     vecmat = None
@@ -145,7 +145,7 @@ def custom_linear_solve(
     leaves = custom_function.run_custom(call, [*unknown.params, *values], make_rule, probe, owner)
     if transpose_solve is not None:
         unknown.check_now("transpose_solve", lambda *xs: probe(*unknown.params, *xs))
-    return unknown.result(call, leaves, has_aux)
+    return unknown.result(leaves)
 
 
 @dataclass(eq=False)
@@ -211,13 +211,7 @@ class _Unknown:
         if self.refused is not None:
             raise self.refused
 
-    def solver(
-        self,
-        solve: Solver,
-        name: str,
-        has_aux: bool = False,
-        call: custom_function.Call | None = None,
-    ) -> rules.Solver:
+    def solver(self, solve: Solver, name: str, has_aux: bool = False) -> rules.Solver:
         """A user's solver on leaves."""
 
         def run(operator: rules.Operator, rhs: ad.Values) -> list[Value]:
@@ -249,18 +243,17 @@ class _Unknown:
                     f"{self.what}: the auxiliary result of {name} is a Ref of type "
                     f"{refs[0].aval} that {flat_function.IN_RULE}"
                 )
-            if call is not None:
+            if has_aux and name == "solve":
                 self.aux_tree = aux_tree
             return [*leaves, *aux_leaves]
 
         return run
 
-    def result(self, call: custom_function.Call, leaves: ad.Values, has_aux: bool) -> Any:
+    def result(self, leaves: ad.Values) -> Any:
         """The user's result from its leaves."""
         n = len(self.like)
         leaves = [flatten.as_result(x) for x in leaves]
         solution = pytree.tree_unflatten(self.tree, leaves[:n])
-        if not has_aux:
+        if self.aux_tree is None:
             return solution
-        assert self.aux_tree is not None, "unreachable: the solver has run"
         return solution, pytree.tree_unflatten(self.aux_tree, leaves[n:])
