@@ -107,7 +107,7 @@ class LinearRule(Rule):
         try:
             return transposed(jaxpr, linear, avals, p.name)
         except errors.RuleError as error:
-            raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
+            raise self._no_forward_mode(p, errors.unlocated(error)) from None
 
     def _now(self, p: RuleParams, values: ad.Values) -> list[Value]:
         """As `_given` or `_derived`, with the user's rule running operation by operation, on values that are known."""
@@ -128,7 +128,7 @@ class LinearRule(Rule):
         try:
             found = transforms.backward_pass(linear, [*captured, *unknown], dots)
         except errors.RuleError as error:
-            raise self._no_forward_mode(p, str(error).partition("\n  at ")[0]) from None
+            raise self._no_forward_mode(p, errors.unlocated(error)) from None
         return [transforms.instantiate(t) for t in found]
 
     def _check_linear(self, p: RuleParams, jaxpr: ir.Jaxpr, linear: Sequence[bool]) -> None:

@@ -78,18 +78,6 @@ def guarded(
     return hlo.if_(b, true, read, unreached, results)
 
 
-def opaque_branch(
-    b: hlo.Builder, values: hlo.IRValues, run: hlo.Region, results: Sequence[hlo.TypeSpec]
-) -> list[hlo.IRValue] | None:
-    """What `run` gives, in a branch that the bits of one of the values say is taken; None if none is a number."""
-    filled = [x for x in values if 0 not in x.shape]
-    numbers = [x for x in filled if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16"]
-    if not numbers:
-        return None
-    last = numbers[-1]
-    return guarded(b, hlo.bitcast_convert(b, last, f"i{last.dtype.itemsize}"), run, results)
-
-
 def _scalar_if(
     b: hlo.Builder, index: hlo.IRValue, values: hlo.IRValues, fixed: Sequence[bool]
 ) -> list[hlo.IRValue]:
@@ -234,11 +222,12 @@ class LowerContext:
             with self.region():
                 return self.inline(jaxpr, [within.get(x, x) for x in args])
 
-        if self._module.emission.branches:
-            specs = [(a.shape, a.dtype) for a in jaxpr.out_avals]
-            results = opaque_branch(self.b, moving, run, specs)
-            if results is not None:
-                return results
+        filled = [x for x in moving if 0 not in x.shape]
+        numbers = [x for x in filled if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16"]
+        if self._module.emission.branches and numbers:
+            # The bits of a number say that the branch is taken.
+            bits = hlo.bitcast_convert(self.b, numbers[-1], f"i{numbers[-1].dtype.itemsize}")
+            return guarded(self.b, bits, run, [(a.shape, a.dtype) for a in jaxpr.out_avals])
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)
 

@@ -92,7 +92,7 @@ class BatchTrace(tracer.Trace):
         # Traces of one tag are one batch: a rule runs under a kin of the trace that called it, and may close
         # over values of that one.
         self.tag: object = self if kin is None else kin.tag
-        self._split: frozenset[int] = frozenset()
+        self.split: frozenset[int] = frozenset()
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
@@ -166,7 +166,7 @@ class BatchTrace(tracer.Trace):
         if isinstance(x, BatchTracer):
             if self.knows(x.owner):
                 return x.value, x.dim
-        if id(x) in self._split:
+        if id(x) in self.split:
             raise ValueError(
                 f"vmap of {ir.function_source(self.fun)}: it closes over {x.aval}, which is also "
                 f"an argument, an element "
@@ -177,12 +177,6 @@ class BatchTrace(tracer.Trace):
     def knows(self, owner: tracer.Trace) -> bool:
         """Its own values, and those of its kin."""
         return owner is self or (isinstance(owner, BatchTrace) and owner.tag is self.tag)
-
-    def enter(self, values: ad.Values, dims: Sequence[BatchDim]) -> list[Value]:
-        """The arguments of the function; mutable ones that are batched are to be reached through these alone."""
-        pairs = list(zip(values, dims, strict=True))
-        self._split = frozenset(id(x) for x, d in pairs if d is not None and x.aval.accumulates)
-        return [self.wrap(x, d) for x, d in pairs]
 
     def wrap(self, value: Value, dim: BatchDim, source: tracer.Origin = tracer.ARGUMENT) -> Value:
         """A value of this trace; an unbatched one stays what it is."""
@@ -218,7 +212,10 @@ def run_batch(
     trace: BatchTrace, fun: ad.Function, values: ad.Values, dims: Sequence[BatchDim]
 ) -> tuple[list[Value], list[BatchDim]]:
     """The outputs of a flat function under a trace, which ends with it, and their batch axes."""
-    args = trace.enter(values, dims)
+    given = list(zip(values, dims, strict=True))
+    # Mutable values that are batched are to be reached through the arguments alone.
+    trace.split = frozenset(id(x) for x, d in given if d is not None and x.aval.accumulates)
+    args = [trace.wrap(x, d) for x, d in given]
     with tracer.running(trace):
         outs = [arrays.as_value(out, "a result") for out in fun(*args)]
         pairs = [trace.pair(out) for out in outs]

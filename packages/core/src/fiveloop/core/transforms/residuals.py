@@ -277,15 +277,6 @@ def _reached(known: Sequence[Known], wanted: Iterable[ir.Var], at_hand: Set[ir.V
     return found[::-1]
 
 
-def _may_be_weighed(k: Known) -> bool:
-    """Whether the cut may do an equation again: it is left to it, light and without effects."""
-    if not isinstance(k.verdict, rules.Weigh) or k.eqn.effects:
-        return False
-    if any(a.aval.accumulates for a in (*k.eqn.invars, *k.eqn.outvars)):
-        return False
-    return k.verdict.heavy or equation_cost(k.eqn).again
-
-
 def _room(v: ir.Var) -> float:
     size = prims.bytes_of([v.aval])
     return max(size, WORD) if ir.is_constant(size) else size
@@ -296,7 +287,8 @@ def _node(k: Known) -> _Node:
         return _Node(k.eqn, k.work, k.functions, 0, None)
     if not isinstance(k.verdict, rules.Weigh):
         return _Node(k.eqn, k.work, k.functions, None, 0)
-    if not _may_be_weighed(k):
+    acts = k.eqn.effects or any(a.aval.accumulates for a in (*k.eqn.invars, *k.eqn.outvars))
+    if acts or not (k.verdict.heavy or equation_cost(k.eqn).again):
         return _Node(k.eqn, k.work, k.functions, None, k.verdict.memory_cost)
     return _Node(k.eqn, k.work, k.functions, k.verdict.compute_cost * k.work, k.verdict.memory_cost)
 
