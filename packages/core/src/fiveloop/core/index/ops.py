@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fiveloop.core import arrays, errors, ir, prims, rules, trace
+from fiveloop.core import arrays, errors, prims, rules, trace
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.index import access, bounds, eager, parse
 
@@ -159,21 +159,12 @@ class Place:
         return access.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
 
 
-def _getitem(x: Value, index: Any) -> Any:
-    if isinstance(x.aval, ir.ShapedArray):
-        return read_array(x, index)
-    return rules.type_rules(x.aval).getitem(x, index)
+def _refuse_write(x: Value, index: Any, v: Any) -> NoReturn:
+    prims.bad_type(
+        f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of `x[index] = v`"
+    )
 
 
-def _setitem(x: Value, index: Any, v: Any) -> None:
-    if isinstance(x.aval, ir.ShapedArray):
-        prims.bad_type(
-            f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of "
-            "`x[index] = v`"
-        )
-    rules.type_rules(x.aval).setitem(x, index, v)
-
-
-arrays.OPS["getitem"] = _getitem
-arrays.OPS["setitem"] = _setitem
+arrays.OPS["getitem"] = read_array
+arrays.OPS["setitem"] = _refuse_write
 arrays.METHODS["at"] = rules.own_method("at", AtView)
