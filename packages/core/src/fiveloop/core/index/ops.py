@@ -159,12 +159,13 @@ class Place:
         return access.put(x, indexer, operands, v, kind, unique=flags[0], ascending=flags[1])
 
 
-def _refuse_write(x: Value, index: Any, v: Any) -> NoReturn:
+def refuse_write(x: Value, index: Any, v: Any) -> NoReturn:
+    """The error for `x[index] = v` of an array."""
     prims.bad_type(
         f"an array of type {x.aval} is immutable: use `x = x.at[index].set(v)`, or a Ref, in place of `x[index] = v`"
     )
 
 
 arrays.OPS["getitem"] = read_array
-arrays.OPS["setitem"] = _refuse_write
+arrays.OPS["setitem"] = refuse_write
 arrays.METHODS["at"] = rules.own_method("at", AtView)

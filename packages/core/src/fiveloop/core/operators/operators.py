@@ -289,8 +289,8 @@ rules.define_type(
     rules.TypeRules(
         zeros=prims.zeros_of,
         add=prims.add,
-        getitem=lambda x, index: arrays.OPS["getitem"](x, index),
-        setitem=lambda x, index, value: arrays.OPS["setitem"](x, index, value),
+        getitem=index_ops.read_array,
+        setitem=index_ops.refuse_write,
         buffer=lambda x: arrays.to_array(x).buffer,
         own_buffer=_unreachable,
         write_back=_unreachable,
