@@ -45,7 +45,8 @@ def vmap(
             raise ValueError(
                 f"vmap of {flatten.function_name(fun)}: in_axes has {len(axes)} entries for {len(args)} arguments"
             )
-        spec = _axes_of_leaves(fun, "in_axes", axes, args)
+        count = tree.children()[0].num_leaves
+        spec = _axes_of_leaves(fun, "in_axes", axes, args, count)
         spec += [0] * (len(values) - len(spec))
         name = flatten.leaf_naming((args, kwargs), called)
         pairs = zip(spec, values, strict=True)
@@ -68,7 +69,7 @@ def vmap(
                 lender[...] = standing.value[...]
         assert flat.out_tree is not None, "unreachable: the function has run"
         skeleton = pytree.tree_unflatten(flat.out_tree, outs)
-        wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton)
+        wanted = _axes_of_leaves(fun, "out_axes", out_axes, skeleton, len(outs))
         placed = [
             _place(fun, x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)
         ]
@@ -86,7 +87,10 @@ def _check_name(fun: object, axis_name: Any) -> None:
         )
 
 
-def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any) -> list[Any]:
+def _axes_of_leaves(fun: object, what: str, axes: Any, tree: Any, count: int) -> list[Any]:
+    """The axis of each of the `count` leaves of a tree."""
+    if type(axes) is int:
+        return [axes] * count
     try:
         return pytree.broadcast_prefix(axes, tree, is_leaf=lambda x: x is None)
     except ValueError as error:
@@ -102,11 +106,12 @@ def _canonical(dim: Any, aval: ir.Aval, name: Callable[[int], str], k: int) -> i
         return None
     if not isinstance(dim, int) or isinstance(dim, bool):
         raise TypeError(f"{name(k)}: in_axes must hold ints and None, got {dim!r}")
-    if not -aval.ndim <= dim < aval.ndim:
+    ndim = aval.ndim
+    if not -ndim <= dim < ndim:
         raise ValueError(
             f"{name(k)}: in_axes says that its axis {dim} is the batch, but it is {aval}"
         )
-    return dim % aval.ndim
+    return dim % ndim
 
 
 def _batch_size(

@@ -153,7 +153,8 @@ def reachable(
         for eqn in jaxpr.eqns:
             dependent = results(eqn, found)
             if dependent is None and not found.isdisjoint(eqn.invars):
-                dependent = [*eqn.outvars, *(changed_refs(eqn) - pinned)]
+                changed = changed_refs(eqn) - pinned if eqn.effects else ()
+                dependent = [*eqn.outvars, *changed]
             found |= {v for v in dependent or () if carries(v.aval)}
         if len(found) == before or not any(eqn.effects for eqn in jaxpr.eqns):
             return found

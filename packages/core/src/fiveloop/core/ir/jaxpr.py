@@ -192,9 +192,16 @@ class Label:
     __slots__ = ()
 
 
-@dataclass(frozen=True)
 class NoParams:
-    """The params of a primitive that has none."""
+    """The params of a primitive that has none: `NO_PARAMS`, compared by identity, which costs no call of Python."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "NO_PARAMS"
+
+    def __repr__(self) -> str:
+        return "NoParams()"
 
 
 NO_PARAMS = NoParams()

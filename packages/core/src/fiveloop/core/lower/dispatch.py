@@ -331,7 +331,7 @@ def _program_of_bodies(prim: ir.Primitive[Any], avals: ir.Avals, params: Any) ->
 
 def run_eagerly(prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
     """The default impl: compile and run the one-equation jaxpr."""
-    if ir.jaxprs_in(params):
+    if params is not ir.NO_PARAMS and ir.jaxprs_in(params):
         return _program_of_bodies(prim, tuple([a.aval for a in args]), params).run(args)
     types: list[ir.Aval] = []
     buffers: list[client.Buffer] = []

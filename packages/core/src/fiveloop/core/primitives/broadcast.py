@@ -473,6 +473,6 @@ def move_axis(x: Value, source: int, destination: int) -> Value:
 def bdim_at(x: Value, dim: int | None, size: ir.Dim, place: int) -> Value:
     """An operand with its batch axis at `place`; one without gets it by repetition."""
     if dim is not None:
-        return move_axis(x, dim, place)
+        return x if dim == place else move_axis(x, dim, place)
     shape = (*x.shape[:place], size, *x.shape[place:])
     return broadcast_in_dim(x, shape, [k for k in range(len(shape)) if k != place])

@@ -151,9 +151,9 @@ def batch_elementwise(
 
 def align(size: int, operands: ad.Values, dims: ad.BatchAxes) -> tuple[list[Value], int]:
     """Operands of an elementwise primitive with one batch axis in one place, and that place."""
-    first = dims[0]
-    if first is not None and all(d == first for d in dims):
-        if all(x.ndim == operands[0].ndim for x in operands):
+    first, count = dims[0], len(dims)
+    if first is not None and dims.count(first) == count:
+        if count == 1 or [len(x.aval.shape) for x in operands].count(operands[0].ndim) == count:
             return list(operands), first
     ranks = [x.ndim - (d is not None) for x, d in zip(operands, dims, strict=True)]
     rank = max(ranks)

@@ -105,7 +105,7 @@ class BatchTrace(tracer.Trace):
         shared = not over and dims.count(None) == len(dims)
         if shared and not self._once_a_lane(prim, values, params):
             with tracer.use_trace(self.parent):
-                return tracer.bind(prim, *values, params=params)
+                return self.parent.process(prim, values, params)
         source = tracer.current_source()
         with tracer.use_trace(self.parent, source):
             if over:
@@ -163,9 +163,8 @@ class BatchTrace(tracer.Trace):
 
     def pair(self, x: Value) -> tuple[Value, BatchDim]:
         """The value and batch axis; one that is not of this trace is the same for the whole batch."""
-        if isinstance(x, BatchTracer):
-            if self.knows(x.owner):
-                return x.value, x.dim
+        if isinstance(x, BatchTracer) and (x._trace is self or self.knows(x._trace)):
+            return x.value, x.dim
         if id(x) in self.split:
             raise ValueError(
                 f"vmap of {ir.function_source(self.fun)}: it closes over {x.aval}, which is also "

@@ -111,10 +111,14 @@ class PartialTrace(trace.StageTrace):
         self.plan = policies.DEFAULT_PLAN
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
+        for x in args:
+            if isinstance(x, trace.StageTracer) and x._trace is self:
+                break
+        else:
+            if not getattr(params, "holds_tangent", False):
+                with trace.use_trace(self.parent):
+                    return self.parent.process(prim, args, params)
         unknown = [isinstance(x, trace.StageTracer) and x._trace is self for x in args]
-        if True not in unknown and not getattr(params, "holds_tangent", False):
-            with trace.use_trace(self.parent):
-                return trace.bind(prim, *args, params=params)
         rule = rules.split_rules.find(prim)
         if rule is None or all(unknown):
             return super().process(prim, args, params)
