@@ -19,7 +19,7 @@ from .compilation_cache import active_cache, count
 from .dlpack import as_numpy
 from .gpu import make_cuda_client, plugin_path
 from .host_calls import HostFunction as HostFunction
-from .host_calls import Run, attached, interruptible, module_of, raised_by, tell_failure
+from .host_calls import Run, attached, interruptible, raised_by, tell_failure
 from .native import NO_CHOICES as NO_CHOICES
 from .native import CompileChoices as CompileChoices
 from .native import compile_options, hlo_types, version, xla
@@ -464,7 +464,7 @@ def compile_text(
             return Executable(_loaded_or_compiled(text, client, choices), out_avals)
         running: set[Run] = set()
         functions = [attached(fun, running) for fun in host_functions]
-        raw = load(module_of(text), client.device_list, choices, host_callbacks=functions)
+        raw = load(lazy.MODULES.of(text), client.device_list, choices, host_callbacks=functions)
         count(compiled=1)
         return CallingExecutable(raw, out_avals, host_functions, running)
     except xla.JaxRuntimeError as error:
@@ -510,7 +510,8 @@ def _loaded_or_compiled(text: str, client: Client, choices: Any) -> Any:
             return raw
         except xla.JaxRuntimeError as error:
             cache.report_damaged(key, str(error))
-    raw = _beside(lambda: client.raw.compile_and_load(text, client.device_list, choices))
+    load = client.raw.compile_and_load
+    raw = _beside(lambda: load(lazy.MODULES.to_compile(text), client.device_list, choices))
     count(compiled=1)
     if cache:
         with suppress(xla.JaxRuntimeError):  # not every platform can save every program

@@ -11,15 +11,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from fiveloop.core.util import OfThread
 
 from .hlo_builder import Builder, IRValue, TypeSpec, custom_call
-from .lazy import chlo, mlir, mlir_dialects, stablehlo
 
 HostFunction: TypeAlias = Callable[..., Sequence[np.ndarray]]
 """A function of NumPy arrays, which XLA lends it for the call; it gives arrays of exactly the types announced."""
@@ -51,26 +49,6 @@ def host_call(
 def _row_major(ndim: int) -> str:
     axes = str([*reversed(range(ndim))]) if ndim else ""
     return f"dense<{axes}> : tensor<{ndim}xindex>"
-
-
-def module_of(text: str) -> Any:
-    """A program's text as an MLIR module: functions can be attached to nothing else."""
-    context = _context()
-    with context:
-        return mlir().Module.parse(text)
-
-
-@cache
-def _context() -> Any:
-    """One context for all modules: to load the dialects takes longer than to parse."""
-    registry = mlir().DialectRegistry()
-    mlir_dialects().register_dialects(registry)
-    context = mlir().Context()
-    context.append_dialect_registry(registry)
-    context.load_all_available_dialects()
-    stablehlo().register_dialect(context)
-    chlo().register_dialect(context)
-    return context
 
 
 class _Kept(Exception):

@@ -1,8 +1,10 @@
 """Late imports: modules that are slow to import and that few programs need."""
 
+import threading
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 @cache
@@ -32,6 +34,57 @@ stablehlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._stablehlo"))
 """The module that registers the dialect of the programs."""
 chlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._chlo"))
 """The module that registers the dialect of operations that XLA expands."""
+
+
+class _Modules:
+    """Parses programs in one context: XLA makes one for each text, which takes a millisecond.
+
+    A context keeps the types and names of all its programs, so it is replaced after `CHARACTERS` of text.
+    """
+
+    CHARACTERS = 2**18
+    PROGRAMS = 32
+    """After so many programs, one millisecond saved for each has paid for the import of the bindings."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._context: Any = None
+        self._parsed = 0
+        self._programs = 0
+
+    def of(self, text: str) -> Any:
+        """A program as a module."""
+        with self._lock:
+            if self._context is None or self._parsed > self.CHARACTERS:
+                self._context, self._parsed = _new_context(), 0
+            self._parsed += len(text)
+            context = self._context
+        with context:
+            return mlir().Module.parse(text)
+
+    def to_compile(self, text: str) -> Any:
+        """The text, of the first programs; then a module, unless the text is wrong, of which XLA tells."""
+        self._programs += 1
+        if self._programs <= self.PROGRAMS:
+            return text
+        try:
+            return self.of(text)
+        except mlir().MLIRError:
+            return text
+
+
+MODULES = _Modules()
+
+
+def _new_context() -> Any:
+    registry = mlir().DialectRegistry()
+    mlir_dialects().register_dialects(registry)
+    context = mlir().Context()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo().register_dialect(context)
+    chlo().register_dialect(context)
+    return context
 
 
 @cache
