@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core.arrays import device_put
-from fiveloop.core.backend import client, hlo
+from fiveloop.core.backend import client, hlo, lazy
 from fiveloop.core.backend.client import Aval, Buffer, CompileChoices, Executable
 from fiveloop.core.backend.gpu import plugin_path
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
@@ -160,6 +160,44 @@ def test_a_compile_error_shows_the_program() -> None:
     assert "undeclared SSA value name" in message
     assert "    2    func.func public @main() -> tensor<f32> { return %x" in message
     assert caught.value.__cause__ is None
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> lazy.Modules:
+    """The programs of a process that has compiled many."""
+    found = lazy.Modules()
+    found.programs = lazy.Modules.PROGRAMS
+    monkeypatch.setattr(lazy, "MODULES", found)
+    return found
+
+
+def test_the_programs_of_a_busy_process_are_parsed_in_one_context(modules: lazy.Modules) -> None:
+    contexts = set()
+    for _ in range(3):
+        (out,) = client.compile_text(*doubling()).execute([put([1, 2, 3])])
+        np.testing.assert_array_equal(client.to_numpy(out), [2, 4, 6])
+        contexts.add(modules.context)
+    assert contexts == {modules.context} != {None}
+
+
+def test_a_context_is_replaced_when_it_has_read_much(
+    modules: lazy.Modules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lazy.Modules, "CHARACTERS", 0)
+    first = modules.of(doubling()[0]).context
+    assert modules.of(doubling()[0]).context is not first
+
+
+def test_the_first_programs_of_a_process_are_compiled_as_text() -> None:
+    modules, text = lazy.Modules(), doubling()[0]
+    compiled = [modules.to_compile(text) for _ in range(lazy.Modules.PROGRAMS + 1)]
+    assert compiled[:-1] == [text] * lazy.Modules.PROGRAMS
+    assert "stablehlo.add" in str(compiled[-1])
+    assert compiled[-1] is not text
+
+
+def test_a_compile_error_of_a_busy_process_says_the_same(modules: lazy.Modules) -> None:
+    test_a_compile_error_shows_the_program()
 
 
 def looping(size: int) -> str:

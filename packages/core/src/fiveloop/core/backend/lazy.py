@@ -36,7 +36,7 @@ chlo = cache(partial(import_module, "jaxlib.mlir._mlir_libs._chlo"))
 """The module that registers the dialect of operations that XLA expands."""
 
 
-class _Modules:
+class Modules:
     """Parses programs in one context: XLA makes one for each text, which takes a millisecond.
 
     A context keeps the types and names of all its programs, so it is replaced after `CHARACTERS` of text.
@@ -48,24 +48,24 @@ class _Modules:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._context: Any = None
+        self.context: Any = None
         self._parsed = 0
-        self._programs = 0
+        self.programs = 0
 
     def of(self, text: str) -> Any:
         """A program as a module."""
         with self._lock:
-            if self._context is None or self._parsed > self.CHARACTERS:
-                self._context, self._parsed = _new_context(), 0
+            if self.context is None or self._parsed > self.CHARACTERS:
+                self.context, self._parsed = _new_context(), 0
             self._parsed += len(text)
-            context = self._context
+            context = self.context
         with context:
             return mlir().Module.parse(text)
 
     def to_compile(self, text: str) -> Any:
         """The text, of the first programs; then a module, unless the text is wrong, of which XLA tells."""
-        self._programs += 1
-        if self._programs <= self.PROGRAMS:
+        self.programs += 1
+        if self.programs <= self.PROGRAMS:
             return text
         try:
             return self.of(text)
@@ -73,7 +73,7 @@ class _Modules:
             return text
 
 
-MODULES = _Modules()
+MODULES = Modules()
 
 
 def _new_context() -> Any:
