@@ -16,7 +16,7 @@ from fiveloop.core.dataclass import dataclass, field, replace
 class ClosedCallParams:
     """The jaxpr that is called: `[*operands] -> [*results]`; a jit is a call with `inline` False.
 
-    `one_kernel` asks the compiler for one kernel, which runs on one thread: for loops whose steps take nanoseconds.
+    `one_kernel` asks the compiler for a single kernel, run by a single thread: for loops whose steps take nanoseconds.
     """
 
     jaxpr: ir.Jaxpr
@@ -60,7 +60,7 @@ Change = Callable[[ir.Jaxpr, bool | util.Mask], tuple[ir.Jaxpr, util.Mask]]
 
 
 def num_choosing(p: object, operands: Sequence[object]) -> int:
-    """How many operands come before those that every jaxpr takes."""
+    """How many operands come before the operands of the jaxprs."""
     return len(operands) - len(ir.jaxprs_in(p)[0].invars)
 
 
@@ -126,7 +126,7 @@ def call_batch(
 ) -> ad.Batched:
     """Call once for the whole batch; for any primitive that calls its jaxprs.
 
-    `dims` are the operands' batch axes, or None; those given back are the results'. As a cell:
+    `dims` are the operands' batch axes, or None; the returned axes are of the results. As a cell:
     `partial(call_batch, prim)`.
 
     >>> p = ClosedCallParams(make_jaxpr(lambda x, y: (x * y, y))(1.0, 1.0))
@@ -169,9 +169,9 @@ def call_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | No
 def call_jvp(
     prim: ir.Primitive[Any], primals: ad.Values, tangents: ad.Tangents, p: Any
 ) -> ad.Duals:
-    """Call once, for values and those tangents that may be nonzero; for any primitive that calls its jaxprs.
+    """Call once, for values and tangents that may be nonzero; for any primitive that calls its jaxprs.
 
-    A tangent is a value or `Zero`, and so are those given back. As a cell: `partial(call_jvp, prim)`.
+    Tangents, given and returned, are values or `Zero`. As a cell: `partial(call_jvp, prim)`.
 
     >>> p = ClosedCallParams(make_jaxpr(lambda x, y: (x * x, y))(1.0, 1.0))
     >>> x, y = as_value(3.0), as_value(4.0)

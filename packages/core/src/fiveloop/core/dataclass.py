@@ -1,8 +1,8 @@
 """Dataclasses that are quick to declare: a method is generated when it is first used.
 
 The standard library compiles half a dozen functions for each class, and a program uses few of the classes of a library.
-`dataclass` has the same meaning here, without what the library does not use: `order`, `unsafe_hash`, `InitVar`, and
-fields with `init=False`. To type checkers, to the functions of `dataclasses`, and to dataclasses that inherit from
+`dataclass` has the same meaning here, without features that the library does not use: `order`, `unsafe_hash`,
+`InitVar`, and fields with `init=False`. To type checkers, to the functions of `dataclasses`, and to dataclasses that inherit from
 them, these are dataclasses.
 """
 
@@ -207,7 +207,7 @@ else:
         repr: bool = True,
         init: bool = True,
     ) -> Any:
-        """The class as a dataclass, or a decorator that makes it one.
+        """The class as a dataclass, or a decorator that makes dataclasses.
 
         >>> @dataclass(frozen=True, slots=True)
         ... class Point:

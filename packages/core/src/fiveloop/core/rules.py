@@ -1,4 +1,4 @@
-"""The columns: one table a transform, and `define`, the one call that fills a primitive's row."""
+"""The columns: a table for each transform, and `define`, the call that fills the row of a primitive."""
 
 from __future__ import annotations
 
@@ -156,9 +156,9 @@ COLUMNS: list[RuleTable[Any]] = []
 
 
 class RuleTable(Generic[R]):
-    """One column: what one transform does with each primitive; `by` is the call that fills a cell.
+    """A column: the rules of a transform, by primitive; `by` is the call that fills a cell.
 
-    Cells are rules, or facts: values that are no functions, such as True.
+    Cells are rules, or facts: values other than functions, such as True.
     """
 
     def __init__(self, column: str, *, default: str = "", by: str = "") -> None:
@@ -360,16 +360,16 @@ def is_pure(prim: ir.Primitive[Any]) -> bool:
 class TypeRules:
     """The rules of one kind of type; `define_type` registers them.
 
-    Of all: `zeros(aval)`, a value that is zero everywhere; `add(x, y)`, a sum; `getitem(x, index)` and
-    `setitem(x, index, value)`, what indexing a value means; `buffer(x)`, what a concrete value passes to a program;
-    `own_buffer(x)`, what it passes to one that updates it in place; `write_back(x, new)`, how it gets new contents;
-    `turn(x)`, whose turn it is with one that changes.
+    All types: `zeros(aval)`, a value that is zero everywhere; `add(x, y)`, a sum; `getitem(x, index)` and
+    `setitem(x, index, value)`, indexing; `buffer(x)`, the buffer that a concrete value passes to a program;
+    `own_buffer(x)`, the buffer that it passes to a program that updates it in place; `write_back(x, new)` gives it new
+    contents; `turn(x)`, the lock of a mutable value.
 
-    Of types that accumulate: `new_accumulator(aval)`; `accumulated(x)`, what one holds in the end; `holding(value)`, a
-    new one that holds `value`; and `accumulate(x, value, spans)`, which adds to all that it holds or, with a `(start,
-    size, stride)` for each axis, to the block there.
+    Types that accumulate: `new_accumulator(aval)`; `accumulated(x)`, the final contents of an accumulator;
+    `holding(value)`, an accumulator that holds `value`; and `accumulate(x, value, spans)`, which adds to the whole
+    contents or, with a `(start, size, stride)` for each axis, to a block.
 
-    `methods` are a type's own: what `x.name` is of a value `x`, by name.
+    `methods` are the type's own methods and attributes: `x.name` of a value `x`, by name.
 
     >>> rules, x = type_rules(ShapedArray((3,), np.float32)), as_value(np.ones(3, np.float32))
     >>> print(rules.zeros(x.aval), rules.add(x, x), rules.getitem(x, 1))

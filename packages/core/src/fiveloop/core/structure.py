@@ -8,7 +8,7 @@ from fiveloop.core.pytree import children_by_key, keystr
 
 
 class LeafText(NamedTuple):
-    """What a message says of a leaf: its type, and the line that made it if one is known."""
+    """The text of a leaf in a message: its type, and the line that made it, if known."""
 
     type: str
     made: str = ""

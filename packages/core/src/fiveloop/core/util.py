@@ -53,7 +53,7 @@ def exact_key(x: Any, key: Callable[[Any], Hashable]) -> Hashable | None:
 
 
 def exact(x: Any) -> Any:
-    """What is equal only for values that are the same: not for 1, 1.0 and True, nor 0.0 and -0.0, alone or within."""
+    """A key that is equal only for identical values: it tells 1, 1.0 and True apart, and 0.0 and -0.0, also inside."""
     found = exact_key(x, exact)
     if found is not None:
         return found
@@ -229,7 +229,7 @@ class BoundedTable(Generic[T]):
 def show_public_names(module: dict[str, Any], *modules: str) -> None:
     """Let `dir`, completion and `import *` of a package, whose globals are given, show its public names alone.
 
-    These are the ones that `__all__` lists; else those without an underscore, of modules only the given ones.
+    Public names are listed in `__all__`; without it, they are names without an underscore, and the given modules.
     """
     public = {n for n, x in module.items() if not (n.startswith("_") or isinstance(x, ModuleType))}
     names = module.setdefault("__all__", sorted(public | {*modules}))

@@ -205,7 +205,7 @@ def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
 
 
 def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence[Any]) -> None:
-    """Refuse batches of nothing, or of different sizes; one that has no first axis is refused later."""
+    """Refuse empty batches and batches of different sizes; an array without axes is refused later."""
     sizes = {
         f"argument {k}{pytree.keystr(path)}": np.shape(x)[0]
         for k in batched

@@ -96,7 +96,7 @@ def handed_through(jaxpr: ir.Jaxpr) -> list[int | None]:
 
 
 def check_values(what: str, tree: Any, leaves: ad.Values) -> None:
-    """Refuse a Ref among values that a loop or a branch takes or gives; `what` is what the tree is called."""
+    """Refuse a Ref among the operands or results of a loop or a branch; messages name the tree `what`."""
     if not any(isinstance(x, Ref) for x in leaves):
         return
     for x, (path, _) in zip(leaves, pytree.tree_flatten_with_path(tree)[0], strict=True):
@@ -140,7 +140,7 @@ def changed_places(
     before: Sequence[Any],
     after: Sequence[Any],
 ) -> str:
-    """Where what a body is given, of leaves `before`, comes out with another structure; `name` is what it is called."""
+    """Where a body returns its argument `name`, of leaves `before`, with another structure."""
     places = structure.differences(given, found, leaf_texts(before), leaf_texts(after))
     return ", and ".join([_changed_place(name, place) for place in places])
 
@@ -175,13 +175,13 @@ def grown(given: ir.Aval, out: ir.Aval) -> ir.Aval:
 
 
 def keeps_type(given: ir.Aval, out: ir.Aval) -> bool:
-    """Whether a step may give a value of type `out` in the place of one: the same, or what a weak one grows to."""
+    """Whether a step may return the type `out` for a carry: the same type, or the type that a weak carry grows to."""
     found = joined(given, out)
     return found is not None and (given.weak_type or found.strong() is given.strong())
 
 
 def body_name(fun: object) -> str:
-    """The name of the user's function that a loop runs: of what a partial one, or one around it, calls."""
+    """The name of the user's function that a loop runs, inside partials and wrappers."""
     inner: Any = fun
     while isinstance(inner, partial) or hasattr(inner, "__wrapped__"):
         inner = inner.__wrapped__ if hasattr(inner, "__wrapped__") else inner.func
@@ -315,7 +315,7 @@ def _writes(what: str, fun: object, aval: ir.Aval, source: ir.Source | None) -> 
 
 @dataclass(frozen=True)
 class CarriedRefs:
-    """What a loop carries or goes over, `tree` of `leaves`, some of them Refs; `name` is what messages call it."""
+    """The carry or the slices of a loop, `tree` of `leaves`, some of them Refs; messages call it `name`."""
 
     name: str
     tree: pytree.TreeDef
@@ -342,7 +342,7 @@ class CarriedRefs:
         return pytree.tree_unflatten(self.tree, filled)
 
     def kept(self, out: Any, fun: Callable[..., Any]) -> Any:
-        """What a step of `fun` gives back, without its Refs, which must be those that went in."""
+        """The results of a step of `fun`, without its Refs, which must be the Refs that it was given."""
         leaves, tree = flatten.flatten_located(out, what=f"{self.name} returned")
         if tree != self.tree:
             places = changed_places(
@@ -374,7 +374,7 @@ class CarriedRefs:
         return run
 
     def carrying(self, fun: Callable[..., Any], at: int) -> Callable[..., Any]:
-        """The same of a step that gives back what is carried."""
+        """The same for a step that returns the carry."""
         given = self.step(fun, at)
         return wraps(fun)(lambda *args: self.kept(given(*args), fun))
 

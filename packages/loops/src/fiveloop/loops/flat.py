@@ -151,10 +151,10 @@ def _led(way: _Way, to: Mapping[_Block, _Way], names: Mapping[ir.Var, ir.Atom]) 
 
 
 class _Flow:
-    """The blocks of a loop and of those within it, from the `entry` before the loop to the `end` after it.
+    """The blocks of a loop and of its inner loops, from the `entry` before the loop to the `end` after it.
 
-    `changed` are the Refs that the loop changes: what loops over them is entered. `untaped` are those of them that an
-    inner loop without a tape uses, `names` those of the inner loops, and `kept` is as for `flat_call`.
+    `changed` are the Refs that the loop changes: inner loops over them are entered. `untaped` are the Refs among them
+    that an inner loop without a tape uses, `names` are the names of inner loops, and `kept` is as for `flat_call`.
     """
 
     def __init__(self, eqn: ir.Eqn, kept: ir.Dim) -> None:
@@ -207,7 +207,7 @@ class _Flow:
         )
 
     def jaxpr(self) -> Jaxpr:
-        """The one loop, with what is before and after it: `[*operands] -> [*results]`."""
+        """The single loop, with the equations before and after it: `[*operands] -> [*results]`."""
         self._choose_early()
         self._join()
         at_first = {*self.eqn.invars, *self.entry.made}
@@ -388,7 +388,7 @@ class _Flow:
         return [*outs]
 
     def _note(self, eqn: ir.Eqn) -> None:
-        """Note a loop, and what it would keep within another one."""
+        """Note a loop, and the bytes that it would keep inside another loop."""
         p: ForParams | WhileParams = eqn.params
         self.slots = p.slots if self.slots is None else self.slots
         if self.blocks:

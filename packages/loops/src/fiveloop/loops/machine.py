@@ -32,7 +32,7 @@ from fiveloop.state import AbstractRef, api, discharge, handlers
 def loops(p: ReplayParams, wanted: Sequence[bool], steps: int | None = None) -> Jaxpr:
     """The jaxpr of the loops: `[n, *consts, *forward, *backward, *cache] -> [*forward wanted, *backward]`.
 
-    `steps` is what `n` is, if that is known.
+    `steps` is the value of `n`, if it is known.
     """
     avals = [COUNT, *[shown_aval(a) for a in p.backward.in_avals[1:]]]
     cached = [a for a, c in zip(p.parts(avals[1:])[1], p.cached, strict=False) if c]
@@ -47,7 +47,7 @@ class _Machine:
         self.p, self.wanted, self.steps = p, wanted, steps
 
     def run(self, n: Value, *values: Value) -> list[Value]:
-        """The final states that are wanted; those of the way forward from a loop of its own."""
+        """The wanted final states; the states of the forward pass come from a loop of their own."""
         if self.steps is not None:
             n = arrays.as_value(np.int64(self.steps))
         num = self.p.num_operands - 1
@@ -273,7 +273,7 @@ _CARRIED = {
 
 
 def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
-    """What is told of the states that are saved."""
+    """The decision about saved states, for `explain`."""
     taped, size = leaf.leaf_of(p), f"states of {_bytes_of_state(p)} bytes are saved"
     schedule = p.schedule if taped is None else replace(p.schedule, tape=taped.steps)
     is_chosen = isinstance(p.slots, binomial.Binomial)

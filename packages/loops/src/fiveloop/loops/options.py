@@ -133,7 +133,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan runs: `steps` steps `f(i, carry, x)`, of which only the first `count` are taken if that is given.
+    """The steps of a scan: `steps` times `f(i, carry, x)`, or only the first `count` if a count is given.
 
     `what` names the caller in messages.
     """

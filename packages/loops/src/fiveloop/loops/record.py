@@ -19,9 +19,9 @@ BACKWARD = "backward half of a derivative"
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The function that the user called for a loop, and with what: `name`, if it is not that of the loop's body.
+    """The function that the user called for a loop; `name` is given if it differs from the name of the loop's body.
 
-    `kind` says what the steps are where they are not those of that function.
+    `kind` names the steps where they are not steps of this function.
     """
 
     call: str = "for_loop"
@@ -65,11 +65,10 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is known of a loop besides what it computes.
+    """Facts about a loop that do not change its results.
 
-    `called` is what the user has written for it, `role` the part of a derivative that the loop is, `steps` how many it
-    takes, if a `while` stands for a loop that has a number of steps. The planning steps add to the record only if
-    it `tells`.
+    `called` is the user's call, `role` the part of a derivative that the loop computes, `steps` the number of steps, if
+    a `while` stands for a loop with such a number. The planning steps add to the record only if it `tells`.
     """
 
     called: Called = FOR_LOOP
@@ -92,7 +91,7 @@ class Record:
         return ", ".join(filter(None, parts)) or PLAIN
 
     def with_decisions(self, decisions: Sequence[Decision]) -> Record:
-        """The record, longer by those decisions that it does not have yet."""
+        """The record with further decisions; a decision that is there already is not repeated."""
         return replace(self, decisions=tuple(dict.fromkeys([*self.decisions, *decisions])))
 
     def moved(self, role: str, saved: Sequence[Saved] = ()) -> Record:
@@ -119,7 +118,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A loop after a step: what now comes before it, the loop, what comes after it, and what is told."""
+    """A loop after a planning step: equations before it, the loop, equations after it, and the decisions."""
 
     loop: ir.Eqn
     before: Sequence[ir.Eqn] = ()
@@ -145,7 +144,7 @@ ALL_OFF = "they are turned off"
 
 
 def shown_aval(aval: ir.Aval) -> ir.Aval:
-    """A type; for a Ref, that of what it holds."""
+    """A type; for a Ref, the type of its contents."""
     inner: ir.Aval = getattr(aval, "inner", aval)
     return inner
 

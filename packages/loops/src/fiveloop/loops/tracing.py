@@ -53,7 +53,7 @@ MOST_STEPS = 2**31 - 1
 
 
 def check_steps(what: str, nsteps: Any) -> int:
-    """The number of steps as an int; `what` is what messages call it."""
+    """The number of steps as an int; messages name it `what`."""
     try:
         steps = index(nsteps)
         if isinstance(nsteps, bool):  # which Python counts as an integer
@@ -82,7 +82,7 @@ class Loop:
     num_promoted: int
 
     def run(self, states: ad.Values, *count: Value) -> list[Value]:
-        """The final contents of the states; one that no step writes is what it was. A counted loop takes a count."""
+        """The final contents of the states; a state that no step writes keeps its own. A counted loop takes a count."""
         operands = [*count, *self.operands, *states]
         outs = trace.bind(for_p, *operands, params=self.params)[self.num_promoted :]
         changed = ir.mutated_positions(self.params.body.effects)

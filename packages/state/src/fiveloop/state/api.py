@@ -121,7 +121,7 @@ def get(ref: Any, index: Any = ...) -> Value:
 
 
 def _read(ref: Any, index: Any) -> Value:
-    """What a Ref that is no view holds at an index."""
+    """The contents of a Ref, which is no view, at an index."""
     if _is_now(ref):
         with ref.turn:
             return ref.share() if index is ... else eager.take_now(ref.contents(), index)
@@ -227,7 +227,7 @@ def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
 @overload
 def run_state(f: Callable[[T], None]) -> Callable[[object], pytree.Pytree]: ...
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
-    """A function of values from one that works on Refs: Refs are made, `f` is run on them, they are frozen.
+    """A function of values from a function of Refs: it makes Refs, runs `f` on them, and freezes them.
 
     >>> def double(r):
     ...     r[...] = r[...] * 2.0
@@ -361,7 +361,7 @@ def get_item(ref: Any, index: Any) -> Value:
 
 
 def _note_of(base: Value, ref: Any, index: Any, chosen: views.Masked | None) -> _ReadNote:
-    """That a Ref has just been read; a trace that it is read in for the first time has taken note of it before."""
+    """A note that a Ref has just been read."""
     version = base._note
     if not isinstance(version, _Version):
         with _noting:

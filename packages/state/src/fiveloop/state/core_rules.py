@@ -90,7 +90,7 @@ class DischargedRule(primitive.Rule):
         self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
-        """The rule on Refs, and then the contents of those that it changes."""
+        """The rule on Refs, followed by the contents of the Refs that it changes."""
         refs = [primitives.ref_of(x) if w else x for x, w in zip(primals, self.which, strict=True)]
         perturbed = any(transforms.nonzero_mask(tangents))
         dots = [

@@ -13,16 +13,16 @@ from fiveloop.state.refs import AbstractRef
 
 
 class HandledEffect(ir.Effect):
-    """An effect that one hidden Ref of the program implements; its subclass decides what the Ref holds.
+    """An effect that a hidden Ref of the program implements; the subclass decides the contents of the Ref.
 
-    A subclass is a frozen dataclass. It says what the Ref holds when a program begins (`initial`), and, if it
-    `returns`, takes what the Ref holds when the program has run (`at_return`). `define_handler` registers what an
-    equation with the effect does with the Ref.
+    A subclass is a frozen dataclass. Its method `initial` gives the contents of the Ref at the start of a program. If
+    it `returns`, its method `at_return` takes the final contents. `define_handler` registers the rule of an equation
+    with the effect.
     """
 
     @classmethod
     def initial(cls, effects: Sequence[Self]) -> Value:
-        """What the Ref holds when a program begins that has these effects."""
+        """The contents of the Ref at the start of a program with these effects."""
         raise TypeError(f"{cls.__name__} must say what its Ref holds at first: define `initial`")
 
     @classmethod
@@ -37,13 +37,13 @@ class HandledEffect(ir.Effect):
     def in_lane(
         cls, ref: Value, lane: Value, around: int, step: Callable[[], list[Value]]
     ) -> list[Value]:
-        """What a lane gives, which `step` runs, where lanes run one after the other; `around` batches are around it."""
+        """The results of a lane, which `step` runs, where lanes run one after the other inside `around` batches."""
         return step()
 
 
 @dataclass(frozen=True)
 class Handling:
-    """An effect that is being handled: its type, and the type of what its Ref holds."""
+    """An effect that is being handled: its type, and the type of the contents of its Ref."""
 
     effect: type[HandledEffect]
     aval: ir.Aval
@@ -77,10 +77,10 @@ handler_rules: rules.RuleTable[HandlerRule] = rules.RuleTable(
 
 
 def define_handler(prim: ir.Primitive[Any], rule: HandlerRule) -> None:
-    """Register what a primitive with a handled effect does with the effect's Ref; the rule returns the results.
+    """Register the rule of a primitive with a handled effect; the rule takes the effect's Ref and returns the results.
 
-    A primitive that has the effect itself reads and writes the Ref, and has it no longer. One that holds jaxprs hands
-    the Ref on to them, as `call_handler` does; without a rule, one whose bodies are all `plain` does so, too.
+    A primitive that has the effect itself reads and writes the Ref, and then has the effect no longer. A primitive that
+    holds jaxprs hands the Ref on to them, as `call_handler` does, also without a rule if its bodies are all `plain`.
 
     >>> class Count(HandledEffect):
     ...     pass

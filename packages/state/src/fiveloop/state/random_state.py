@@ -145,7 +145,7 @@ class KeyStream:
         return _of_state(api.new_ref(prims.concatenate([keys, counts], 1)))
 
     def _check(self) -> None:
-        """Refuse what is not the state of one stream."""
+        """Refuse anything but the state of a stream."""
         shape = self.state.shape
         if shape == STATE.shape:
             return

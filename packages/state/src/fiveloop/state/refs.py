@@ -39,8 +39,8 @@ class AccumEffect(ir.PositionalEffect):
 class AbstractRef(ir.Aval):
     """The type of a Ref that holds arrays of the type `inner`; interned on it.
 
-    Shape, dtype and weak type are those of what it holds. If it is not `differentiated`, what is written there has
-    no derivative, and so has what is read.
+    Shape, dtype and weak type are those of its contents. If it is not `differentiated`, values written to it and values
+    read from it have no derivative.
     """
 
     __slots__ = ("differentiated", "dtype", "inner", "shape", "weak_type")
@@ -206,7 +206,7 @@ class EagerRef(Ref):
         return self._is_shared or self.turn.run is not None
 
     def own_array(self) -> Any:
-        """What the Ref holds, in memory that nobody else has, so that it may be updated in place."""
+        """The contents of the Ref, in memory of its own, so that they may be updated in place."""
         array = self.contents()
         trace.note_change(lambda: _Change(self, self.share()))
         if self.is_shared:
@@ -269,7 +269,7 @@ class FrozenNote:
 
 
 class _Change:
-    """A Ref that a program changes, and what it held."""
+    """A Ref that a program changes, and its contents before."""
 
     def __init__(self, ref: EagerRef, before: Value) -> None:
         self.ref = ref

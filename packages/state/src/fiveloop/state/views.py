@@ -43,7 +43,7 @@ class Masked:
         )
 
     def only(self, x: Any) -> Any:
-        """Of a value with an element for each that a known mask chooses from, those that it chooses."""
+        """The elements that a known mask chooses, of a value with an element for each element of the mask."""
         if tuple(np.shape(x)) != self.place.laid_shape:
             return x
         return arrays.as_value(x)[(*[slice(None)] * self.place.at, self.place.mask)]
@@ -77,7 +77,7 @@ class Read(Protocol):
 
 
 def _changing(op: Callable[[Value, Value], Value]) -> Callable[[MaskedRead, Any], Value]:
-    """What the mask chooses, changed; where it does not hold, one by one, so that nothing goes wrong there."""
+    """The chosen elements, changed; elsewhere the function gets ones, so that it cannot fail there."""
     return lambda read, x: op(read._safe(read._all()), read._safe(read._laid(x)))
 
 
@@ -188,7 +188,7 @@ class RefView(access.View, refs.Ref):
         return self._aval
 
     def own_array(self) -> None:
-        """Refused: a program that runs takes the Ref that this is a part of."""
+        """Refused: a running program takes the whole Ref."""
         self.check_operand()
 
     @property
@@ -285,9 +285,9 @@ def _laid(ref: Value, layout: Layout) -> Value:
 def through(
     ref: Value, index: Any, *, drops: bool = False
 ) -> tuple[Value, Any, tuple[Layout, ...]]:
-    """A Ref and an index; of a view, the Ref that it is a part of, where in that, and the layouts of what is there.
+    """A Ref and an index; for a view, the whole Ref, the index into it, and the layouts of the part.
 
-    If it `drops`, what lies outside of a part lies outside of the Ref, too.
+    If it `drops`, elements outside of a part lie outside of the Ref, too.
     """
     if not isinstance(ref, access.View):
         return ref, index, ()
@@ -327,7 +327,7 @@ def written(
 
 
 def _is_one_index(view: access.View, indexer: Indexer) -> bool:
-    """Whether an index into a view is, for reads and writes, one index into what that is a part of."""
+    """Whether an index into a view is, for reads and writes, a single index into its outer value."""
     if view.layouts:
         return not indexer.dynamic_axes
     return compose.composes_alike(view.outer.shape, view.indexer, indexer)
@@ -336,7 +336,7 @@ def _is_one_index(view: access.View, indexer: Indexer) -> bool:
 def _before(
     view: access.View, indexer: Indexer, operands: ad.Values, drops: bool = False
 ) -> tuple[Indexer, list[Value], tuple[Layout, ...]]:
-    """An index into a view as one into what that is a part of, and the layouts of what is there."""
+    """An index into a view as an index into its outer value, and the layouts of the part."""
     if indexer == whole_indexer(view.shape):
         return view.indexer, list(view.operands), view.layouts
     indexer, operands, layouts = before_layouts(view.layouts, indexer, operands, drops=drops)

@@ -428,8 +428,8 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
 def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[Any], tuple[*Ts]]:
     """The transpose of a function that is linear in all its arguments: from a cotangent to a tuple of them.
 
-    Of `primals` only the types matter: descriptions (`ShapeDtype`) will do. `fun` is traced and never run, and
-    must use only operations that are linear in their traced operands; one that is not is named in the error.
+    Only the types of `primals` matter: descriptions (`ShapeDtype`) will do. `fun` is traced and never run, and must
+    use only operations that are linear in their traced operands; the error names the first nonlinear operation.
 
     >>> transposed = linear_transpose(lambda x: 3.0 * x, 1.0)
     >>> transposed(2.0)

@@ -95,7 +95,7 @@ def shown(x: object) -> str:
 def check_outs(
     name: RuleName, out: Any, tree: TreeDef | None, avals: ir.Avals | None
 ) -> tuple[list[Value], TreeDef]:
-    """The leaves of the result that a rule gives; it must be what the function gives, where that is known."""
+    """The leaves of a rule's result, which must have the structure and types of the function's result, if known."""
     leaves, given = flatten.flatten_values(
         out, lambda path: f"{name}: the result{pytree.keystr(path)}"
     )
@@ -232,7 +232,7 @@ _probing: util.OfThread[tuple[object, ...]] = util.OfThread(())
 
 @dataclass(eq=False)
 class Call:
-    """One call of a function with rules: its arguments apart from the static ones, and what it returns."""
+    """A call of a function with rules: its arguments without static arguments, and its result."""
 
     fun: Callable[..., Any]
     name: str

@@ -50,9 +50,9 @@ Naming = Callable[[KeyPath], str]
 
 
 def flatten_values(tree: Any, what: str | Naming) -> tuple[list[Value], TreeDef]:
-    """The leaves of a pytree as values; TypeError with the leaf's path for one that is none.
+    """The leaves of a pytree as values; TypeError with the path of a leaf that is no value.
 
-    `what` is what the tree is called, or how each leaf is.
+    `what` names the tree, or is a function that names each leaf.
     """
     leaves, treedef = flatten_located(tree, what=what)
     try:

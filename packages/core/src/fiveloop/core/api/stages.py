@@ -217,7 +217,7 @@ Tell = Callable[[str], object]
 
 
 class Signature(NamedTuple):
-    """All that a trace depends on beside the function: types of arguments, static ones, what is around the call."""
+    """The inputs of a trace beside the function: types of arguments, static arguments, and the context of the call."""
 
     tree: Any
     avals: tuple[ir.Aval, ...]

@@ -165,8 +165,8 @@ def named_call(fun: Callable[P, R], *, name: str | None = None) -> Callable[P, R
 def optimization_barrier(operand: T) -> T:
     """The same arrays, behind a barrier that XLA does not fuse or merge operations across.
 
-    All are computed before anything that uses one of the results. `operand` is an array or a pytree of them;
-    tangents and cotangents pass through barriers of their own.
+    All arrays are computed before any use of one of the results. `operand` is an array or a pytree of arrays; tangents
+    and cotangents pass through barriers of their own.
 
     >>> optimization_barrier((np.float32(1.0), np.arange(2)))
     (Array(1., dtype=float32), Array([0, 1], dtype=int64))

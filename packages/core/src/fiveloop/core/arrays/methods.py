@@ -100,7 +100,7 @@ ABSENT = {name: told for names, told in _TOLD.items() for name in names.split()}
 
 
 class Methods:
-    """NumPy's methods, save those that write in place. None of them changes the value that it is called on."""
+    """NumPy's methods, except methods that write in place. None of them changes its value."""
 
     __slots__ = ()
 
@@ -329,7 +329,7 @@ class Methods:
 
 
 def _one_sequence(args: tuple[Any, ...]) -> Sequence[Any]:
-    """Arguments that were given one by one, or as one sequence."""
+    """Arguments given separately, or as a sequence."""
     return args[0] if len(args) == 1 and isinstance(args[0], Sequence) else args
 
 

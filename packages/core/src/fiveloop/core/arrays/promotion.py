@@ -187,7 +187,7 @@ def _small_number(x: int | float, negative: bool, typed: Typed) -> array.Scalar:
 
 
 def python_number(x: Any, typed: Typed, what: str) -> array.Scalar:
-    """A Python number in the given dtype; those that programs use over and over are remembered."""
+    """A Python number in the given dtype; common numbers are remembered."""
     if type(x) is float or (type(x) is int and -128 <= x < 128 and typed.dtype.kind not in "ub"):
         return _small_number(x, math.copysign(1.0, x) < 0, typed)
     return host_scalar(x, typed, what)

@@ -22,7 +22,7 @@ MANY_LEAVES = 8
 
 
 class Fast(NamedTuple):
-    """What the C++ path keeps for one signature; jaxlib reads these names."""
+    """The data that the C++ path keeps for a signature; jaxlib reads these names."""
 
     xla_executable: Any
     out_pytree_def: Any
@@ -187,8 +187,8 @@ def make_fast(
     """The fast path of one signature.
 
     `consts` are hidden leading arguments. `kept` says which of `(*consts, *leaves)` the program
-    takes: all, if it is not given. The program's results are the leaves of `out_treedef`, and
-    after them those that `take` gets.
+    takes: all, if it is not given. The program's results are the leaves of `out_treedef`,
+    followed by the results for `take`.
     """
     outs = range(len(executable.out_avals))
     own = outs[: out_treedef.num_leaves]
@@ -399,7 +399,7 @@ class DictCall:
 def _part_static(
     args: tuple[Any, ...], kwargs: dict[str, Any], nums: frozenset[int], names: frozenset[str]
 ) -> tuple[Any, Any]:
-    """Arguments without the static ones, and a key of those: types too, as 1, 1.0 and True differ."""
+    """The arguments without static arguments, and a key of the static arguments, which tells 1, 1.0 and True apart."""
     at = {n % len(args) if n < 0 else n for n in nums} if args else set()
     by_place = [(i, type(x), x) for i, x in enumerate(args) if i in at]
     by_name = [(k, type(x), x) for k, x in sorted(kwargs.items()) if k in names]

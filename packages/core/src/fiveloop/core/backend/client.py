@@ -539,7 +539,7 @@ def _machine(client: Client) -> tuple[object, ...]:
 
 
 def _instruction_sets() -> str:
-    """What Linux says that the first processor knows; nothing elsewhere."""
+    """The instruction sets of the first processor, from Linux; empty elsewhere."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next((line for line in lines if line.startswith(("flags", "Features"))), "")

@@ -206,7 +206,7 @@ def use(cache: CompilationCache | None) -> None:
 
 
 def active_cache() -> CompilationCache | None:
-    """The cache in use; if none was ever chosen, the one that the environment asks for."""
+    """The cache in use; if none was ever chosen, the cache that the environment asks for."""
     if not _active:
         use(_cache_of_environment())
     return _active[0]

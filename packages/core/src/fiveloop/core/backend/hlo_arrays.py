@@ -318,7 +318,7 @@ def _by_keys(b: Builder, num_keys: int) -> Comparator:
 
 
 def _sort_parts(b: Builder, x: IRValue) -> list[IRValue]:
-    """A key as scalars whose total order is the order wanted: one zero, one NaN, NaN last."""
+    """A key as scalars whose total order is the sorting order: zeros equal, NaNs equal and last."""
     if x.dtype.kind == "c":
         return [*_sort_parts(b, each.real(b, x)), *_sort_parts(b, each.imag(b, x))]
     if x.dtype.kind in "iub":

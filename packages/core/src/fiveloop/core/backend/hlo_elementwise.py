@@ -27,7 +27,7 @@ class Binary(Protocol):
 
 
 def unary(name: str) -> Unary:
-    """The operation of one operand that StableHLO calls `name`."""
+    """StableHLO's operation `name` of one operand."""
 
     def write(b: Builder, x: IRValue, /) -> IRValue:
         return b.emit(f"stablehlo.{name} {x.name} : {x.type}", x.shape, x.dtype)
@@ -49,7 +49,7 @@ def real_part(name: str) -> Unary:
 
 
 def binary(name: str) -> Binary:
-    """The operation of two operands of one type that StableHLO calls `name`."""
+    """StableHLO's operation `name` of two operands of the same type."""
 
     def write(b: Builder, x: IRValue, y: IRValue, /) -> IRValue:
         require_same_type(name, x, y)
@@ -65,7 +65,7 @@ def real_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def require_same_type(op: str, x: IRValue, y: IRValue) -> None:
-    """Operands of one type, or an error that names both."""
+    """Operands of the same type, or an error that names both types."""
     if x.shape != y.shape or x.dtype != y.dtype:
         raise TypeError(f"hlo {op}: expected operands of one type, got {x.type} and {y.type}")
 

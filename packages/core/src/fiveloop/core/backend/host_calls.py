@@ -67,7 +67,7 @@ _kept_lock = threading.Lock()
 class Run:
     """One run of a program that calls Python: the runs whose calls it comes from, and the run that it waits for.
 
-    `writes` are what the program writes when it ends.
+    `writes` are the mutable values that the program writes when it ends.
     """
 
     __slots__ = ("awaits", "heeds", "within", "writes")
@@ -142,7 +142,7 @@ def _interrupted() -> bool:
 
 
 def tell_failure(functions: Sequence[HostFunction]) -> None:
-    """Let those functions of a program that has failed clear away what they keep while it runs."""
+    """Let the functions of a failed program release the objects that they keep while it runs."""
     for fun in functions:
         at_failure = getattr(fun, "at_failure", None)
         if at_failure is not None:

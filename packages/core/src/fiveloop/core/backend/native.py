@@ -34,7 +34,7 @@ Option: TypeAlias = str | bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class CompileChoices:
-    """What may be chosen for one compilation; equal choices give equal programs."""
+    """The options of a compilation; equal options give equal programs."""
 
     backend_options: tuple[tuple[str, str], ...] = ()
     disabled_passes: tuple[str, ...] = ()
@@ -42,13 +42,13 @@ class CompileChoices:
     overrides: tuple[tuple[str, Option], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse names that are not XLA's: those reach LLVM, which ends the process over them."""
+        """Refuse names that are not XLA's: they would reach LLVM, which ends the process over them."""
         for name, _ in (*self.backend_options, *self.overrides):
             if not name.startswith("xla_"):
                 raise ValueError(f"expected the name of an XLA option, xla_..., got {name!r}")
 
     def with_options(self, options: Mapping[str, Option] | None) -> "CompileChoices":
-        """The same with options that a user gives by XLA's names for them; XLA refuses those that it does not know."""
+        """The same options with a user's options, by XLA's names; XLA refuses unknown names."""
         if not options:
             return self
         added = {name: _BOOLS.get(str(value).lower(), value) for name, value in options.items()}

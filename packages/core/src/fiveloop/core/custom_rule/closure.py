@@ -65,7 +65,7 @@ def _written(jaxpr: ir.Jaxpr, tangents: ad.Tangents) -> list[bool]:
 def closed_over(functions: Sequence[Any], probe: ad.Function, avals: ir.Avals) -> list[Value]:
     """The traced values and Refs that functions close over, found by a trial run of `probe`, which calls them.
 
-    A trial that fails finds what was used until then: its error comes up when the rule is used.
+    A trial that fails finds the values used until then: its error comes up when the rule is used.
     """
     return trace.captured_by(probe, avals) if may_hold_tracers(*functions) else []
 

@@ -28,12 +28,12 @@ class RuleParams:
 
     jaxpr : [*closed, *args] -> [*results]
 
-    The first `num_closed` operands are what the user's functions close over. Without a jaxpr, the rule itself knows
-    what is computed, from operands of the types `in_avals`: it is a linear function that is given by its transpose, or
-    one that runs operation by operation.
+    The first `num_closed` operands are the values that the user's functions close over. Without a jaxpr, the rule
+    itself computes the results, from operands of the types `in_avals`: it is a linear function given by its transpose,
+    or a function that runs operation by operation.
 
-    The user's functions know named axes by the names in `scope`; `axes` are what those axes are by now. `caller` is the
-    trace that batches functions which run operation by operation.
+    The user's functions know named axes by the names in `scope`; `axes` are the axes that the names stand for now.
+    `caller` is the trace that batches functions which run operation by operation.
     """
 
     name: str = field(default="", kw_only=True)
@@ -73,12 +73,11 @@ custom_rule_p: ir.Primitive[RuleParams] = ir.Primitive("custom_rule", holds_func
 class Rule:
     """How an equation is differentiated, and transposed where it is linear; compared by identity.
 
-    `kind` is what the printer shows. `transposes` says that the rule has a transpose of its own; without one, the
-    jaxpr is transposed. `ignores_closed` says that results do not depend on what the user's functions close over, as a
-    solution does not on how it is found. `keeps_traced` tells the leak checker that what those functions close over is
-    held on purpose. `holds_traced` says of functions that run operation by operation that they may close over traced
-    values, and `home` under which trace they were called; it is None of staged ones. `batches` says that the rule has a
-    `batch` of its own.
+    The printer shows `kind`. `transposes` says that the rule has a transpose of its own; otherwise the jaxpr is
+    transposed. `ignores_closed` says that results do not depend on values that the user's functions close over, as a
+    solution does not depend on the solver. `keeps_traced` tells the leak checker that such values are held on purpose.
+    `holds_traced` says that functions which run operation by operation may close over traced values, and `home` is the
+    trace that they were called under, None for staged functions. `batches` says that the rule has a `batch` of its own.
     """
 
     kind = "rule"
@@ -209,7 +208,7 @@ def primal_jaxpr(p: RuleParams, avals: ir.Avals) -> ir.Jaxpr:
 
 
 def custom_rule_abstract_eval(avals: ir.Avals, p: RuleParams) -> ir.Typing:
-    """The types and effects of the jaxpr; without one, the types that the rule tells, and no effect."""
+    """The types and effects of the jaxpr; without a jaxpr, the types that the rule gives, and no effect."""
     over: ir.Effects = frozenset(ir.NamedAxisEffect(axis) for axis in p.axes)
     if p.jaxpr is None:
         return by_rule(p, p.rule.types, avals), over

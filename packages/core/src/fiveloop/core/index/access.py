@@ -199,10 +199,10 @@ _PLAIN = frozenset({int, slice, type(None), type(...), DynamicSpan})
 
 @dataclass(frozen=True)
 class MaskedPlace:
-    """All that one mask in an index chooses from, and how NumPy lays out what it chooses.
+    """The elements that a mask in an index chooses from, and NumPy's layout of the chosen elements.
 
-    `normal` is the index with each axis of the mask whole, and `shape` what it selects, in which the mask's axes
-    stand from `axis` on. In what NumPy selects, the one axis of the chosen elements stands at `at`.
+    `normal` is the index with each axis of the mask whole, and `shape` the shape of its selection, in which the mask's
+    axes stand from `axis` on. In NumPy's selection, the axis of the chosen elements stands at `at`.
     """
 
     normal: Normal
@@ -289,9 +289,9 @@ def has_mask(index: Any) -> bool:
 
 
 def masked_place(shape: ir.Shape, index: Any) -> MaskedPlace | None:
-    """What an index with one mask chooses from; None if the normal form is all there is to it.
+    """The elements that an index with a mask chooses from; None if the normal form says everything.
 
-    That is so without a mask, and for known masks that go along with other arrays or have no axes.
+    The normal form does without a mask, and for known masks that stand beside other arrays or have no axes.
     """
     if not has_mask(index):
         return None

@@ -27,7 +27,7 @@ def can_be_masked(indexer: Indexer) -> bool:
 
 
 def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Value) -> Value:
-    """What an index reads that drops, of what is found where it fits."""
+    """The result of a dropping read, from the elements found where the index fits."""
     fits, moves = _apart(shape, indexer, index)
     moved = (
         access.take(found, _within(indexer).dropping(), moves, resolved=True) if moves else found
@@ -36,7 +36,7 @@ def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Val
 
 
 def old_outside(shape: ir.Shape, indexer: Indexer, at: ad.Values, new: Value, old: Value) -> Value:
-    """What to write where an index fits, that drops: what is new, and the old elements that it does not name."""
+    """The values of a dropping write where its index fits: new elements, and old elements that it does not name."""
     fits, moves = _apart(shape, indexer, at)
     if moves:
         new = access.put(old, _within(indexer).dropping(), moves, new, resolved=True)
@@ -84,7 +84,7 @@ MODES = (*AS_ALWAYS, "clip", "drop", "fill")
 
 
 def by_mode(shape: ir.Shape, index: Any, mode: str | None) -> Any:
-    """An index as a mode takes it: with positions that are not checked, unless that is asked for."""
+    """The index for a mode: its positions are not checked, unless the mode asks for it."""
     if mode not in MODES:
         prims.bad_value(f"x.at[index]: expected a mode in {MODES}, got {mode!r}")
     if mode in AS_ALWAYS:

@@ -1,4 +1,4 @@
-"""An index into what another index selects, as one index: `x[outer][inner]` is `x[composed]`."""
+"""An index into the selection of another index, as a single index: `x[outer][inner]` is `x[composed]`."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def compose(
     *,
     drops: bool = False,
 ) -> tuple[Indexer, list[Value]]:
-    """The index into an array of `shape` that selects what `inner` selects of what `outer` selects.
+    """The index into an array of `shape` that selects `x[outer][inner]`.
 
-    An operand of `inner` is in bounds of what `outer` selects, or is clamped to that; or, if the index is to be one
-    that `drops`, it goes outside of the array, too.
+    An operand of `inner` is in bounds of `x[outer]`, or is clamped to it; or, if the index is to be dropping (`drops`),
+    it goes outside of the array, too.
     """
     first = Placed(shape, outer, outer_operands, drops)
     second = Placed(outer.result_shape, inner, inner_operands, drops)

@@ -83,7 +83,7 @@ def transposed(shape: ir.Shape, axes: Sequence[int] | None = None) -> Layout:
 def before_layouts(
     layouts: Sequence[Layout], indexer: Indexer, operands: ad.Values, *, drops: bool = False
 ) -> tuple[Indexer, ad.Values, tuple[Layout, ...]]:
-    """As `before` of one layout, of one after the other."""
+    """As `before` of a layout, for a sequence of layouts."""
     left: tuple[Layout, ...] = ()
     for layout in reversed(layouts):
         indexer, operands, found = layout.before(indexer, operands, drops)

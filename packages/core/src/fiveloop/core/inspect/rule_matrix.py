@@ -31,10 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one transform does with one primitive, or knows of it.
-
-    That is a rule, a fact, the column's default, a refusal, or nothing at all.
-    """
+    """The entry of a transform for a primitive: a rule, a fact, the column's default, a refusal, or nothing."""
 
     column: str
     status: Status
@@ -93,14 +90,14 @@ class Matrix:
 
 
 def matrix() -> Matrix:
-    """What every transform does with every primitive that has been defined; a column or row added shows by itself."""
+    """The entries of all transforms for all defined primitives; new columns and rows appear by themselves."""
     return Matrix(tuple(_row(prim) for prim in rules.abstract_eval_rules))
 
 
 def row(name: str) -> Row:
-    """What every transform does with one primitive, and where that is written.
+    """The entries of a primitive in all columns, with the file and line of each.
 
-    Raises ValueError, with the names that are like it, if no primitive has that name.
+    Raises ValueError, with similar names, if no primitive has this name.
     """
     known = {prim.name: prim for prim in rules.abstract_eval_rules}
     if name not in known:

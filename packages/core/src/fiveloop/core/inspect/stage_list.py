@@ -84,7 +84,7 @@ class Stages:
         return len(self.found)
 
     def jaxpr(self, name: str) -> ir.Jaxpr:
-        """A stage that a later one is made from."""
+        """A stage from which a later stage is made."""
         content = self[name]
         if isinstance(content, ir.Jaxpr):
             return content
@@ -162,7 +162,7 @@ _rules: list[StageRule] = []
 
 
 def register_stage(rule: StageRule) -> None:
-    """Add a stage to those that `stages` shows, once."""
+    """Add a stage to the list of `stages`, once."""
     if rule.name in [r.name for r in all_rules()]:
         raise ValueError(f"the stage {rule.name!r} is registered twice")
     _rules.append(rule)

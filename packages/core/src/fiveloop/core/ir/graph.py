@@ -61,7 +61,7 @@ def changed_refs(eqn: ir.Eqn) -> set[ir.Var]:
 
 @ir.once_per_jaxpr
 def mutated(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The Refs that some equation changes, those made inside included. Remembered on the jaxpr."""
+    """The Refs that some equation changes, including Refs made inside. Remembered on the jaxpr."""
     return frozenset().union(*map(changed_refs, jaxpr.eqns))
 
 
@@ -112,7 +112,7 @@ def prune(eqns: Sequence[ir.Eqn], outs: Sequence[ir.Atom]) -> list[ir.Eqn]:
 
 
 def invariant(eqns: Iterable[ir.Eqn], fixed: Collection[ir.Var]) -> set[ir.Var]:
-    """The variables that are the same whenever `fixed` ones are: these, and what is computed from them alone.
+    """The variables that depend on `fixed` variables alone, these included.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x * 2.0) * y)(1.0, 1.0)
     >>> len(invariant(jaxpr.eqns, jaxpr.invars[:1]))

@@ -21,7 +21,7 @@ NO_EFFECTS: Effects = frozenset()
 
 @dataclass(frozen=True)
 class Effect:
-    """The base of all effect types; what core must know of one is a class attribute.
+    """The base of all effect types; facts that core must know of an effect are class attributes.
 
     `droppable`: an equation whose results are unused and whose effects are all droppable may go.
     `ordered`: equations with this effect keep their order. `in_loops`: allowed in the body of a loop.
@@ -29,8 +29,8 @@ class Effect:
     effect may stop half-way, and then leaves its arguments as they were. `mutates`: it changes the operand that it is
     on. `returns`: a pass gives a program with this effect one more result, which `at_return` takes when the program has
     run.
-    `each_lane`: on what all lanes of a batch share, it happens once for each of them, even if they all do the same.
-    `lanes_differ`: what it gives then is not the same in all lanes.
+    `each_lane`: on a value that all lanes of a batch share, it happens once for each lane, even if all do the same.
+    `lanes_differ`: its results then differ between lanes.
 
     A subclass is a frozen dataclass, so that effects can be compared.
 

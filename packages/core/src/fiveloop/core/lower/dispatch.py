@@ -30,9 +30,9 @@ def ladder(platform: str) -> tuple[Emission, ...]:
 class Compiled:
     """A program ready to run: hidden constants first, then the arguments kept.
 
-    After the program's own results come those that effects take when it returns, and then the new contents of the
+    After the program's own results come results for effects that act when it returns, and then the new contents of the
     arguments in `writes`. Each of `reads`, `turns` and `writes` is an argument's position and the rule of its type;
-    `writing` marks the turns of those that are written.
+    `writing` marks the turns of written arguments.
     """
 
     executable: client.Executable
@@ -275,9 +275,9 @@ util.FORGET.append(forget_signatures)
 
 
 def shared_program(jaxpr: ir.Jaxpr, opens: bool = False) -> Compiled:
-    """The program of a jaxpr: that of another of the same form, if there is one.
+    """The program of a jaxpr, shared with another jaxpr of the same form, if there is one.
 
-    With `opens`, numbers that differ from those of a program before become constants, which programs take.
+    With `opens`, numbers that differ from the numbers of an earlier program become constants, which programs take.
     """
     form = form_of(jaxpr)
     if form is None:

@@ -114,7 +114,7 @@ IRValue = hlo.IRValue
 
 @dataclass(slots=True)
 class _Module:
-    """What all contexts of one module share."""
+    """The state that all contexts of a module share."""
 
     b: hlo.Builder
     platform: str
@@ -166,7 +166,7 @@ class LowerContext:
         return outs
 
     def note_computed(self, key: object) -> None:
-        """Remember that the program has computed what `key` names, in the region that is being written."""
+        """Remember that the program has computed the value named `key`, in the region that is being written."""
         self._module.computed.add(key)
 
     def is_computed(self, key: object) -> bool:

@@ -20,7 +20,7 @@ def is_complex(x: Any) -> bool:
 
 
 def _compare(plain: Binary, strict: Binary) -> Binary:
-    """A comparison of numbers of any dtype; `strict` is that of real parts that decide."""
+    """A comparison of numbers of any dtype; `strict` compares real parts that differ."""
 
     def compare(x: ArrayLike, y: ArrayLike) -> Value:
         if not (is_complex(x) or is_complex(y)):

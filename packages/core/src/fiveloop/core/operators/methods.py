@@ -1,6 +1,6 @@
 """The methods of values beyond the operators; importing this fills `METHODS`, except for `at`.
 
-The operators and methods of arrays are fused calls; other values, and calls that fail, use those of `Value`.
+The operators and methods of arrays are fused calls; other values, and calls that fail, use the methods of `Value`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Value:
 
 
 def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
-    """How often each element is repeated: one number, or one for each."""
+    """How often elements are repeated: a number for all, or a number for each."""
     if isinstance(repeats, Sequence):
         repeats = np.asarray(repeats)
     if not isinstance(repeats, (int, np.ndarray)):

@@ -231,7 +231,7 @@ def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = 
 
 
 def _extreme(fun: str, find: Any, worst: float, x: ArrayLike, axis: Any, keepdims: bool) -> Value:
-    """What `find` finds of at least one element along the axes."""
+    """The extreme, by `find`, of at least one element along the axes."""
     value = prims.operand(fun, "x", x)
     axes = prims.canonical_axes(fun, axis, value.ndim)
     if 0 in [value.shape[k] for k in axes]:

@@ -17,7 +17,7 @@ from fiveloop.core.util import Fun
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What NumPy asks of us where one of our values meets one of its functions."""
+    """The implementation of NumPy's functions for values: NumPy calls it where an argument is a value."""
     out = kwargs.pop("out", None)
     if out is not None and any(o is not None for o in out):
         return _into(ufunc, method, inputs, out, kwargs)

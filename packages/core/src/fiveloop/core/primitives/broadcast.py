@@ -146,7 +146,7 @@ def _broadcast_aval(avals: ir.Avals, p: BroadcastParams) -> list[ir.Aval]:
 
 
 def _broadcast_back(ct: Value, aval: ir.Aval, p: BroadcastParams) -> Value:
-    """Sum over the axes that were added, and over those that were repeated."""
+    """Sum over added axes and repeated axes."""
     repeated = {
         k for d, k in zip(aval.shape, p.dims, strict=True) if not ir.same_dim(d, p.shape[k])
     }
@@ -170,7 +170,7 @@ rules.define(
 
 
 def full(shape: Any, value: ArrayLike, dtype: Any = None) -> Value:
-    """An array that holds one value everywhere; float32, int32 or the value's own dtype unless told."""
+    """An array with the same value everywhere; by default float32, int32 or the value's own dtype."""
     x: Value
     if arrays.is_python_number(value):
         typed = arrays.Typed(arrays.python_typed(value).dtype if dtype is None else np.dtype(dtype))

@@ -74,7 +74,7 @@ def check_kind(fun: str, aval: ir.Aval, kinds: str) -> None:
 
 
 def known_int(fun: str, what: str, x: Any) -> int:
-    """A parameter as a Python integer; one that is traced, or no integer, is an error that names it."""
+    """A parameter as a Python integer; a traced value, or no integer, is an error that names the parameter."""
     if type(x) is int:
         return x
     if isinstance(x, trace.Tracer):
@@ -122,7 +122,7 @@ def canonical_axis(fun: str, axis: Any, ndim: int, what: str = "axis") -> int:
 
 
 def canonical_axes(fun: str, axes: Any, ndim: int, what: str = "axis") -> tuple[int, ...]:
-    """Axes counted from the front: of None all, of one or several those, each once."""
+    """Axes counted from the front: None means all; one axis or several, each once."""
     if axes is None:
         return tuple(range(ndim))
     given = axes if isinstance(axes, Iterable) and not isinstance(axes, trace.Tracer) else (axes,)
@@ -133,7 +133,7 @@ def canonical_axes(fun: str, axes: Any, ndim: int, what: str = "axis") -> tuple[
 
 
 def canonical_shape(fun: str, shape: Any, what: str = "shape") -> ir.Shape:
-    """A shape as a tuple of dims; one integer stands for one axis."""
+    """A shape as a tuple of dims; an integer stands for a single axis."""
     if isinstance(shape, trace.Tracer):
         refuse_traced(fun, what, shape)
     given = shape if isinstance(shape, Iterable) and not _is_scalar(shape) else (shape,)

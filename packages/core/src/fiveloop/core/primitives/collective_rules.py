@@ -1,8 +1,8 @@
 """The primitives over named axes, and their rules.
 
-A lane has a value; the operand of a collective is that of one lane. Batching over one of its axes brings the lanes
-of that axis together: in front of the value, as an axis of the operand, which in the params replaces the name by a
-size. Once all axes of a collective are such, it is ordinary operations on rows, one a lane.
+Each lane has a value, the operand of a collective. Batching over one of its named axes brings the lanes of the axis
+together: the operand gets an axis in front, and in the params a size replaces the name. A collective without names is
+ordinary operations on rows, one for each lane.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CollectiveParams:
 
 @dataclass(frozen=True)
 class AxisParams(CollectiveParams):
-    """The axis along which the parts of the lanes are: one of its own, or, if `tiled`, one that they are joined along.
+    """The axis of the parts of the lanes: an axis of its own, or, if `tiled`, the axis along which they are joined.
 
     A gather gives it to the result, and a scatter takes it from the operand.
     """

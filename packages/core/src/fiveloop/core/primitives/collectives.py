@@ -76,7 +76,7 @@ def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | 
 
 
 def _sum(fun: str, x: Any, axes: tuple[ir.NamedAxis, ...], groups: rows.Groups) -> Any:
-    """The sum of a leaf; if all lanes know what it is, that of a Python number is one too."""
+    """The sum of a leaf; the sum of a Python number is a Python number if the number of lanes is known."""
     if arrays.is_python_number(x) and (groups is None or len({*map(len, groups)}) == 1):
         return x * (rows.lanes_of(axes) if groups is None else len(groups[0]))
     value = convert.operand(fun, "x", x)

@@ -78,7 +78,7 @@ def _convert_transpose(cts: ad.Tangents, operands: ad.Operands, p: ConvertParams
 
 
 def convert_back(ct: Value, dtype: np.dtype[Any]) -> Value:
-    """A cotangent in the dtype of the operand; a complex one keeps its real part for a real one."""
+    """A cotangent in the dtype of the operand; a real operand gets the real part of a complex cotangent."""
     if ct.aval.dtype.kind == "c" and dtype.kind != "c":
         return convert(trace.bind1(real_p, ct), dtype)
     return convert(ct, dtype)

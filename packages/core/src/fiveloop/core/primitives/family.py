@@ -80,7 +80,7 @@ def same_shapes(fun: str, xs: ad.Values) -> list[Value]:
 
 
 def elementwise_shape(fun: str, avals: ir.Avals) -> ir.Shape:
-    """The shape of an elementwise result: that of all operands that have axes."""
+    """The shape of an elementwise result: the common shape of operands with axes."""
     out: ir.Shape = ()
     for aval in avals:
         if aval.shape and out and not ir.same_shape(aval.shape, out):
@@ -150,7 +150,7 @@ def batch_elementwise(
 
 
 def align(size: int, operands: ad.Values, dims: ad.BatchAxes) -> tuple[list[Value], int]:
-    """Operands of an elementwise primitive with one batch axis in one place, and that place."""
+    """Operands of an elementwise primitive with the batch axis in the same place, and this place."""
     first, count = dims[0], len(dims)
     if first is not None and dims.count(first) == count:
         if count == 1 or [len(x.aval.shape) for x in operands].count(operands[0].ndim) == count:

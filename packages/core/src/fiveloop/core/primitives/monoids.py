@@ -103,9 +103,9 @@ MONOIDS = {
 
 
 def mean_of_winners(x: Value, out: Value, t: Value, total: Callable[[Value], Value]) -> Value:
-    """The tangent of an extreme `out` of many elements: the mean of the tangents of those that equal it.
+    """The tangent of an extreme `out` of many elements: the mean of the tangents of elements equal to it.
 
-    `total` sums over the elements that are compared.
+    `total` sums over the compared elements.
     """
     wins = elementwise.equal(x, out)
     count = total(convert.convert(wins, t.dtype))
@@ -113,9 +113,9 @@ def mean_of_winners(x: Value, out: Value, t: Value, total: Callable[[Value], Val
 
 
 def factor_of_share(old: Value, shares: Value, places: Value | None) -> Value:
-    """What a share's tangent is multiplied by in a product: all other factors at its place, without division.
+    """The factor of a share's tangent in a product: all other factors at its place, without division.
 
-    `places` numbers the elements that shares go to; None says that no two go to one.
+    `places` numbers the elements that shares go to; None says that no two shares go to the same element.
     """
     return old if places is None else elementwise.mul(old, product_of_others(shares, places))
 

@@ -33,10 +33,10 @@ order_p: ir.Primitive[OrderParams] = ir.Primitive("order")
 
 
 def order(index: ArrayLike, *xs: ArrayLike, light: int = 0) -> list[Value]:
-    """The same values, such that all are computed before anything that uses one of them.
+    """The same values, such that all are computed before any use of one of them.
 
-    `index` is the loop's counter, never negative; some platforms need one that they cannot fold. So many of the last
-    values are `light`: they may be computed again later, and need not pass where passing takes them through memory.
+    `index` is the loop's counter, never negative; some platforms need an index that they cannot fold. The last `light`
+    values may be computed again later, and need not pass where passing takes them through memory.
     """
     values = [convert.operand("order", f"xs[{k}]", x) for k, x in enumerate(xs)]
     counter = convert.operand("order", "index", index)
@@ -117,7 +117,7 @@ to_memory_p: ir.Primitive[MemoryParams] = ir.Primitive("to_memory")
 
 
 def to_memory(x: ArrayLike, memory: str) -> Value:
-    """The same value in another memory; itself on a platform that has one memory."""
+    """The same value in another memory; the value itself on a platform with a single memory."""
     value = convert.operand("to_memory", "x", x)
     return trace.bind1(to_memory_p, value, params=MemoryParams(memory))
 

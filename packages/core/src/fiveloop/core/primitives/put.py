@@ -27,10 +27,10 @@ def put(
     unique: bool = False,
     ascending: bool = False,
 ) -> Value:
-    """`x` with `v`, of what an index selects the type, combined in there by "set" or the name of a monoid.
+    """`x` with `v`, of the type that an index selects, combined in at the index by "set" or the name of a monoid.
 
-    Of several elements that "set" one the last wins; the other kinds combine them all. `unique` promises that no
-    element is named twice, `ascending` that positions ascend.
+    If several elements are "set" to the same place, the last wins; the other kinds combine them all. `unique` promises
+    that no element is named twice, `ascending` that positions ascend.
     """
     if ir.is_empty(v.shape):
         return x
@@ -122,9 +122,9 @@ def _places(x: Value, positions: ad.Values, p: take.PutParams) -> Value | None:
 
 
 def element_numbers(sizes: ir.Shape, indexer: Indexer, positions: ad.Values) -> Value:
-    """For each element of what an index selects, its number among those of an array of these sizes, in C order.
+    """The number in C order, in an array of these sizes, of each element that an index selects.
 
-    It is -1 for what lies outside, of an index that drops.
+    Elements outside of the array, of a dropping index, have the number -1.
     """
     dtype = np.dtype(np.int32 if ir.size_of(sizes) <= np.iinfo(np.int32).max else np.int64)
     labels, out = indexer.labels(), indexer.result_shape

@@ -63,7 +63,7 @@ atan2: family.Binary = family.binary(
 
 
 def log_add_exp(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
-    """The greater plus log1p of the rest; of two equal infinities that one."""
+    """The greater plus log1p of the rest; for two equal infinities, this infinity."""
     apart = hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))
     none = hlo.constant(b, 0, x.shape, x.dtype)
     gap = hlo.select(b, hlo.compare(b, x, y, "EQ"), none, apart)

@@ -23,7 +23,7 @@ from fiveloop.core.primitives.shape import pad, reverse
 
 @dataclass(frozen=True)
 class TakeParams:
-    """What is read, and what is promised of its positions: that no element is named twice, that they ascend."""
+    """The index of a read, and promises about its positions: no element is named twice, positions ascend."""
 
     indexer: Indexer
     unique: bool = False
@@ -80,7 +80,7 @@ def take_along(x: Value, positions: Value, axis: int, *, unique: bool = False) -
 
 
 def along(shape: ir.Shape, positions: Value, axis: int) -> tuple[Indexer, list[Value]]:
-    """The index of one position along an axis for each place in `positions`; what it selects has that axis last."""
+    """The index of one position along an axis for each place in `positions`; the axis is the last of the selection."""
     others = [k for k in range(len(shape)) if k != axis]
     entries = [Pick() if k == axis else Lane(others.index(k)) for k in range(len(shape))]
     lead, count = tuple(shape[k] for k in others), positions.shape[axis]

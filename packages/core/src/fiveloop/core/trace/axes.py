@@ -92,7 +92,7 @@ def axis_scope() -> AxisScope:
 class ScopeTrace(AxisTrace):
     """Lets a function use the names of another place, and interprets nothing itself.
 
-    `axes` are what the axes of that place have become since: they may be bound, or have other names.
+    `axes` are the current axes for the axes of the other place: they may be bound, or have other names.
     """
 
     def __init__(

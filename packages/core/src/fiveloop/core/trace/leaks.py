@@ -22,7 +22,7 @@ _WAYS = 40
 
 @contextmanager
 def noting_ended() -> Iterator[None]:
-    """Within the block, traces that end are noted, so that `leak_checked` engines look for what they leave."""
+    """Within the block, traces that end are noted, so that `leak_checked` engines look for leaked values."""
     before, tracer.current.watch = tracer.current.watch, _Watch()
     try:
         yield
@@ -72,9 +72,9 @@ def _alive(refs: list[weakref.ref[tracer.Trace]]) -> list[tracer.Trace]:
 def _kept_on_purpose(x: object, known: list[Any]) -> bool:
     """Whether every way by which something is held leads to an object whose class says `keeps_traced`.
 
-    A rule keeps the functions that it consists of, and with them what they close over: when it runs, other values
-    stand for those. What nothing that can be seen holds, a running function does. A search for holders goes over
-    every object there is, so it is made once for all that are equally far from `x`.
+    A rule keeps its functions, and with them the values that they close over: when it runs, other values replace these.
+    An object without visible holders is held by a running function. A search for holders goes over all objects of the
+    process, so it is made once for all objects equally far from `x`.
     """
     seen = {id(known), id(x)}
     level = [x]

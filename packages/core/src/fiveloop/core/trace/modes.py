@@ -204,7 +204,7 @@ def _nan_message(prim: ir.Primitive[Any], args: ad.Values, out: arrays.Concrete)
 
 
 def _holds_nan(x: Value) -> bool:
-    """Whether there is a nan in an operand; one that can change is read."""
+    """Whether an operand holds a nan; a mutable operand is read."""
     if x.aval.accumulates and ir.is_inexact(x.dtype):
         with tracer.use_trace(tracer.EvalTrace(None)):
             x = x[...]
@@ -251,9 +251,9 @@ def is_staging(trace: tracer.Trace | None) -> bool:
 
 
 def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Say which function stands for the decorated one where bodies run as Python; it takes the same arguments.
+    """Name the function that replaces the decorated function where bodies run as Python, with the same arguments.
 
-    A nan is looked for by it, too: the traced form knows only that there is one.
+    It also looks for the origin of a nan: the traced form knows only that there is a nan.
     """
 
     def decorate(fun: Callable[P, R]) -> Callable[P, R]:
@@ -275,9 +275,9 @@ def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
 
 
 def looking_for_nans(compiled: Callable[[], R], python: Callable[[], object]) -> R:
-    """What `compiled` gives; if a nan is in it or in what it has changed, `python` is run for an error that says more.
+    """The result of `compiled`; if it, or a value that it has changed, holds a nan, `python` is run for a better error.
 
-    Before that, what `compiled` has changed is as it was; calls of Python that it has made are not made again.
+    First the changes of `compiled` are undone; its calls of Python are not made again.
     """
     with replay.noting() as notes:
         error: errors.NanError | None = None
@@ -376,10 +376,10 @@ def chosen_settings() -> tuple[tuple[str, Hashable], ...]:
 
 
 def trace_context() -> tuple[Any, ...]:
-    """All that a trace depends on besides the function and its arguments: part of every key of kept traces.
+    """The context of a trace, besides the function and its arguments: part of every key of cached traces.
 
-    This is the one place that lists it: the named axes that are bound, and the settings of the block. What is asked
-    of the axes is noted (`note_context`), so that a program that has asked is not run by the fast path, which knows
-    no context; where a setting is changed no program is.
+    The context is listed here alone: the bound named axes, and the settings of the block. Reading an axis is noted
+    (`note_context`), so that a program that has read one is not run by the fast path, which knows no context; while a
+    setting is changed, no program is.
     """
     return (*tracer.current_trace().visible_axes(), *_chosen.value)

@@ -17,7 +17,7 @@ from fiveloop.core.util import R
 
 
 class Changed(Protocol):
-    """A mutable value that a program changes, with what it held before."""
+    """A mutable value that a program changes, with its contents before."""
 
     def restore(self) -> None:
         """Give the value its old contents back."""

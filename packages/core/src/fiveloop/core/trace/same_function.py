@@ -28,10 +28,10 @@ LARGEST_KEPT = 4096
 
 
 def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) -> R:
-    """What `make` gives by tracing `funs`: outside of traces once, for the same functions and equal keys.
+    """The result of `make`, which traces `funs`: outside of traces once, for the same functions and equal keys.
 
-    `key` holds all else that the result depends on. What `make` gives must not hold tracers. Of functions that differ
-    only by numbers that they close over, a few are remembered: such a number may change at each call.
+    `key` holds all other inputs of the result, which must not hold tracers. Of functions that differ only by numbers
+    that they close over, a few are remembered: such a number may change at each call.
     """
     if not tracer.is_eager() or tracer.checks_leaks():
         # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.

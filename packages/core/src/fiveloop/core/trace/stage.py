@@ -151,9 +151,9 @@ def stage(
 ) -> Staged:
     """Trace a flat function of as many values as `avals`; it returns a flat sequence of values.
 
-    `closed` are values that the function closes over and that become arguments, in front of the others; where
-    the function uses one of them, it means that argument. A tracer or a Ref of outside that it uses is captured: the
-    jaxpr takes those first, and is called on `staged.captured` and the arguments.
+    `closed` are values that the function closes over; they become arguments, in front of the others, and uses of them
+    are uses of the arguments. Any other tracer or Ref from outside that it uses is captured: the jaxpr takes captured
+    values first, and is called on `staged.captured` and the arguments.
 
     >>> def scaled(w):
     ...     staged = stage(lambda x: [w * x], [w.aval], "scale")
@@ -184,7 +184,7 @@ def stage(
 
 @tracer.leak_checked
 def captured_by(fun: ad.Function, avals: ir.Avals) -> list[Value]:
-    """What a flat function closes over, found by a trial run; of one that fails, what it has used until then."""
+    """The values that a flat function closes over, found by a trial run, which may fail after it has used some."""
     trace = StageTrace(tracer.current_trace(), fun)
     with suppress(Exception), tracer.running(trace):
         for out in fun(*map(trace.new_arg, avals)):

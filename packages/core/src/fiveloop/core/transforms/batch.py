@@ -178,7 +178,7 @@ class BatchTrace(tracer.Trace):
         return owner is self or (isinstance(owner, BatchTrace) and owner.tag is self.tag)
 
     def wrap(self, value: Value, dim: BatchDim, source: tracer.Origin = tracer.ARGUMENT) -> Value:
-        """A value of this trace; an unbatched one stays what it is."""
+        """A value of this trace; an unbatched value stays as it is."""
         return value if dim is None else BatchTracer(self, value, dim, source)
 
 
@@ -315,9 +315,9 @@ def differing_vars(jaxpr: ir.Jaxpr, size: int, seeds: Collection[ir.Var]) -> Col
 
 
 def _differing(size: int, eqn: ir.Eqn, found: set[ir.Var]) -> Collection[ir.Var] | None:
-    """Those results of an equation, and Refs that it changes, that differ if the variables `found` do.
+    """The results of an equation, and Refs that it changes, that differ between lanes if the variables `found` do.
 
-    None if all of them do as soon as an operand does.
+    None if all of them differ as soon as an operand does.
     """
     bodies = rules.plain_bodies(eqn.primitive, eqn.params)
     if bodies:

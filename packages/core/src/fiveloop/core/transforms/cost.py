@@ -31,7 +31,7 @@ So no product is computed again to spare light operations, which other policies 
 
 
 def equation_cost(eqn: ir.Eqn) -> rules.Cost:
-    """The cost of one equation, all that its bodies do included."""
+    """The cost of an equation, its bodies included."""
     avals = [a.aval for a in eqn.invars]
     rule = rules.cost_rules.find(eqn.primitive)
     if rule is not None:
@@ -62,7 +62,7 @@ def jaxpr_cost(jaxpr: ir.Jaxpr) -> rules.Cost:
 
 
 def equation_time(eqn: ir.Eqn) -> float:
-    """The estimated time of one equation in nanoseconds, all that its bodies do included.
+    """The estimated time of an equation in nanoseconds, its bodies included.
 
     The time is that of its operations or that of the bytes that it moves, whichever is longer; light equations are
     fused with others, and move fewer.

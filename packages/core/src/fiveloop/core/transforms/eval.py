@@ -43,7 +43,7 @@ def run_halves(
     parent: trace.Trace,
     process: Callable[[ir.Primitive[Any], ad.Values, Any], list[Value]],
 ) -> list[Value]:
-    """What an operation gives that `rule` cuts in two: its known half under `parent`, the other one by `process`."""
+    """The results of an operation cut in two by `rule`: the known half under `parent`, the staged half by `process`."""
     invars = [ir.Var(x.aval) for x in args]
     eqn = rules.new_eqn(prim, invars, params, source=trace.current_source())
     cut = rule(eqn)

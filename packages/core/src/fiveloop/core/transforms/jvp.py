@@ -156,7 +156,7 @@ class JvpTrace(tracer.Trace):
         return [self.wrap(p, t, source) for p, t in zip(outs, outs_dot, strict=True)]
 
     def pair(self, x: Value) -> tuple[Value, ad.Tangent]:
-        """The primal and tangent of a value; one that is not of this trace is constant."""
+        """The primal and tangent of a value; a value of another trace is constant."""
         if isinstance(x, JvpTracer) and x._trace is self:
             return x.primal, x.tangent
         return x, zero_like(x)

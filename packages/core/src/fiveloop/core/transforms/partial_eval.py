@@ -1,13 +1,12 @@
 """Partial evaluation of a jaxpr under a saving plan: a known half, a staged half, residuals between them.
 
 First every equation is classified: known, staged, or cut in two by its own split rule. Then a walk backward
-from what the staged half must give finds what it needs: a known value that the plan lets be saved becomes a
-residual, one that it does not is computed again, from values that are at hand. A broadcast is done again
-rather than kept.
+from the results of the staged half finds the values that it needs: a known value that the plan saves becomes a
+residual; any other is computed again from available values. A broadcast is computed again rather than saved.
 
-Refs: one that receives an unknown value is unknown from its creation on. A known Ref that is made here and read
-again in the staged half is replayed there, with all its writes. One from outside is read again only if nothing
-writes it; otherwise what is read from it is saved.
+A Ref that receives an unknown value is unknown from its creation on. A known Ref that is made here and read
+again in the staged half is replayed there, with all its writes. A Ref from outside is read again only if nothing
+writes it; otherwise the values read from it are saved.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class _Step:
 
     @property
     def replay(self) -> list[ir.Eqn]:
-        """What runs again where it must: for what it does to a Ref."""
+        """The equations that run again for their effects on Refs."""
         return self.again or _replayed(self.known) or self.known
 
 
@@ -308,7 +307,7 @@ class _Splitter:
     def _moved(
         self, residuals: Sequence[ir.Var]
     ) -> tuple[list[ir.Var], list[ir.Eqn], list[ir.Eqn]]:
-        """The residuals, those that the plan offloads in the other memory; the moves there, and those back."""
+        """The residuals, with offloaded residuals in the other memory; the moves there, and the moves back."""
         wanted = set(residuals) - self.kept
         moved: dict[ir.Var, ir.Var] = {}
         there: list[ir.Eqn] = []

@@ -1,8 +1,8 @@
 """Policies: what a derivative saves. A policy judges one equation at a time, and may be any callable.
 
-Those defined here are values, equal to their like, so that what was planned under one is found again under its equal.
-They compose: `p | q` saves what either saves, `p & q` what both save, and `~p` what `p` does not. A saving plan says
-what happens to each known value that the staged half needs, under a policy.
+Policies defined here have value equality, so that a plan made under a policy is found again under an equal policy.
+They compose: `p | q` saves what either saves, `p & q` what both save, and `~p` what `p` does not. A saving plan decides
+about each known value that the staged half needs, under a policy.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class MinimumCut(Composable):
 
 
 def may_weigh(policy: Policy) -> bool:
-    """Whether a policy may leave something to a cut; one that never does may say so by `weighs = False`."""
+    """Whether a policy may leave values to a cut; a policy that never does may declare `weighs = False`."""
     return bool(getattr(policy, "weighs", True))
 
 
@@ -246,7 +246,7 @@ class _Several(Composable):
 
 @dataclass(frozen=True)
 class AnyOf(_Several):
-    """`p | q`: save what one of the policies saves; where one offloads and another saves, save on the device."""
+    """`p | q`: save what either policy saves; where one offloads and the other saves, save on the device."""
 
     def __call__(self, eqn: Candidate) -> Answer:
         return max(self.answers(eqn), key=_strength)
@@ -344,12 +344,12 @@ def labels_of(jaxpr: ir.Jaxpr) -> Labels:
 class SavingPlan:
     """The verdicts of a policy. The plan keeps them legal: an effect that may not run again is never recomputed.
 
-    `cuts`: what is left to a minimum cut is decided by one; in straight-line code it is saved, since XLA merges
-    a recomputation there with what it repeats. `body_work` is what the whole body does that the cut is made in,
-    of which only a share may be done again; if None, it is that of the jaxpr that is split. `kept_out` says which
-    results of the equation that is split are kept in any case; empty if none is. `path` leads to the jaxpr: the
-    primitives of the equations that hold it. With `parts`, the staged half need only have a transpose: a loop stays
-    whole that changes nothing known, and computes what it needs of known values in each step.
+    `cuts`: a minimum cut decides where the policy does not; in straight-line code such values are saved, since XLA
+    merges a recomputation there with the original. `body_work` is the work of the whole body in which the cut is made,
+    of which only a share may be computed again; None means the work of the split jaxpr. `kept_out` says which results
+    of the split equation are kept in any case; empty if none is. `path` leads to the jaxpr: the primitives of the
+    equations that hold it. With `parts`, the staged half need only have a transpose: a loop that changes nothing known
+    stays whole, and computes known values in each step.
 
     >>> plan = SavingPlan(lambda eqn: eqn.primitive.name == "mul")
     >>> [plan.verdict(eqn).kind for eqn in make_jaxpr(lambda x: x * x + x)(2.0).eqns]
@@ -388,7 +388,7 @@ class SavingPlan:
         return replace(self, path=(*self.path, eqn.primitive.name))
 
     def outside(self) -> SavingPlan:
-        """The plan for the equation that holds what this plan is for."""
+        """The plan for the equation that holds the jaxpr of this plan."""
         return replace(self, path=self.path[:-1])
 
     def at_boundary(self, work: int | None = None) -> SavingPlan:

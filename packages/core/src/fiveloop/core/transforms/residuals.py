@@ -1,16 +1,16 @@
 """The minimum cut: which known values become residuals, and which equations are recomputed from them.
 
-A value that the staged half has is there because it was kept, at the cost of its bytes, or because its equation is
-done again, at the cost of its operations, from operands that are there as well. Each equation has a node in a flow
-network and so has each value; what lies on the sink's side is done again, or is there:
+A value is available to the staged half if it was saved, at the cost of its bytes, or if its equation is computed again,
+at the cost of its operations, from available operands. Each equation and each value has a node in a flow network.
+Equations on the sink's side are computed again, and values there are available:
 
-    source    -> equation   operations done again            infinite if it may not be
-    equation  -> value      bytes kept in place of that      infinite if it may not be kept
-    operand   -> equation   infinite: it must be there
-    value     -> sink       infinite for what the staged half uses
+    source    -> equation   operations computed again        infinite if it must not run again
+    equation  -> value      bytes saved instead              infinite if it must not be saved
+    operand   -> equation   infinite: it must be available
+    value     -> sink       infinite for values that the staged half uses
 
-The cheapest way to have all that is needed is the cut with the least capacity, which is the maximum flow. Of cuts
-that cost the same, the one that does least again is taken.
+The cheapest way to make all needed values available is the cut with the least capacity, which is the maximum flow. Of
+cuts of equal cost, the cut that computes least again is taken.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def minimum_cut(
 
 
 def _over(nodes: Sequence[_Node], again: set[ir.Eqn], limit: float) -> set[ir.Eqn]:
-    """Those that end the chains that cost more than they may: the longest way from what is kept."""
+    """The ends of chains that cost more than allowed, measured along the longest path from saved values."""
     length: dict[ir.Var, tuple[float, int]] = {}
     found: set[ir.Eqn] = set()
     for node in nodes:
@@ -314,7 +314,7 @@ class _Network:
         return side
 
     def _fold(self) -> list[tuple[_Place, _Place, bool]]:
-        """Make a node that the source alone feeds, and that feeds one node alone, an edge from the source to that.
+        """Replace a node that only the source feeds, and that feeds a single node, by an edge from the source to it.
 
         So a chain, which would take the flow as many rounds as it is long, is gone before. Gives the nodes in the
         order of folding, each with the node that it fed, and whether the cheapest cut between is before it.

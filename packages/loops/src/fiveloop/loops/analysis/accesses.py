@@ -162,13 +162,13 @@ def all_of(ref: ir.Atom) -> primitives.IndexParams:
 
 
 def read_whole(ref: ir.Atom, out: ir.Var | None = None, source: ir.Source | None = None) -> ir.Eqn:
-    """An equation that reads all that a Ref holds."""
+    """An equation that reads a whole Ref."""
     outvars = None if out is None else [out]
     return rules.new_eqn(primitives.get_p, [ref], all_of(ref), outvars, source)
 
 
 def write_whole(ref: ir.Atom, x: ir.Atom, source: ir.Source | None = None) -> ir.Eqn:
-    """An equation that replaces all that a Ref holds."""
+    """An equation that replaces the whole contents of a Ref."""
     whole = primitives.SwapParams(whole_indexer(ref.aval.shape), returns_old=False)
     return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
 
@@ -318,9 +318,9 @@ Made = Mapping[ir.Var, ir.Eqn]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An access: the equation, and those on the Ref that stand for it.
+    """An access of an array: the equation, and the equations on a Ref that replace it.
 
-    `updated` are results that are the array after it, if it is updated; `same` are those that are the array as it was.
+    `updated` are the results that hold the updated array; `same` are the results that hold the array unchanged.
     """
 
     eqn: ir.Eqn
@@ -375,7 +375,7 @@ def _put(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
 
 
 def _writing(p: prims.PutParams) -> tuple[ir.Primitive[Any], primitives.IndexParams]:
-    """What does to a Ref what `put` does to an array."""
+    """The equation on a Ref that has the effect of `put` on an array."""
     match p.kind:
         case "set":
             return primitives.swap_p, primitives.SwapParams(p.indexer, returns_old=False)
@@ -391,7 +391,7 @@ define_access(prims.put_p, _put)
 def _index(
     eqn: ir.Eqn, positions: Sequence[ir.Atom], made: Made
 ) -> tuple[list[ir.Eqn], list[ir.Atom]] | None:
-    """The operands of an index of a Ref, of which these are the positions; and what spreads those that lanes share."""
+    """The index operands of a Ref access, from resolved positions; and equations that repeat shared positions."""
     before, index = list[ir.Eqn](), list[ir.Atom]()
     sizes, indexer = eqn.invars[0].aval.shape, eqn.params.indexer
     for axis, position in zip(indexer.dynamic_axes, positions, strict=True):

@@ -42,10 +42,10 @@ def access_or_why(
 
 @dataclass(slots=True)
 class Life:
-    """What takes the place of each equation on an array, version by version, in one body.
+    """The replacement of each equation on an array, version by version, in one body.
 
-    `ends` is what writes the last version whole, and is left alone; in a branch or a call there is none.
-    `names` are those of all versions, `last` those of the last one.
+    `ends` is the equation that writes the last version whole, which stays; a branch or a call has no such equation.
+    `names` are the names of all versions, `last` the names of the last version.
     If `going` says which lanes of a loop go on, only those are updated: the loop chooses so at the end of a step.
     """
 
@@ -133,7 +133,7 @@ class Life:
 
 
 def _updated_twice(updates: Sequence[accesses.Access]) -> str:
-    """What is told of a version that two equations update."""
+    """The reason given for a version that two equations update."""
     first = updates[0].eqn.source
     other = f"another update, on line {first.line}," if first is not None else "another update"
     return f"this updates a version of it that {other} starts from, too: update what that one gives"
@@ -259,7 +259,7 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
 
 
 def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
-    """A `while` with Refs for the arrays that it carries and its body only indexes; what makes and what reads them."""
+    """A `while` with Refs for carried arrays that its body only indexes, and the equations that make and read them."""
     before: list[ir.Eqn] = []
     after: list[ir.Eqn] = []
     for k in reversed(range(eqn.params.num_carry)):

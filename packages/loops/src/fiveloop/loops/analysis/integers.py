@@ -99,7 +99,7 @@ def integers(jaxpr: Jaxpr, known: Sequence[Integer | None]) -> Integers:
 
 
 def _made_by(eqn: ir.Eqn, known: Integers) -> Integer | None:
-    """The integer that an equation computes; None of one that may leave the range of its dtype."""
+    """The integer that an equation computes; None if it may leave the range of its dtype."""
     rule = integer_rules.find(eqn.primitive)
     if rule is None or len(eqn.outvars) != 1:
         return None
@@ -188,7 +188,7 @@ def _clamp(xs: Sequence[Integer], p: Any) -> Integer:
 
 
 def _resolve_index(xs: Sequence[Integer], p: Any) -> Integer | None:
-    """Where indices point: those below zero count from the end; then they are clamped. One in range stays as it is."""
+    """The elements at indices: negative indices count from the end; then indices are clamped to the range."""
     if not isinstance(p.size, int) or not isinstance(p.window, int | None):
         return None
     (x,) = xs
@@ -247,7 +247,7 @@ class Equal:
         self._same: dict[ir.Var, ir.Var] = {}
 
     def known(self, atom: ir.Atom) -> Hashable:
-        """A thing that is the same for operands that are known to be equal."""
+        """An object that is the same for operands known to be equal."""
         if isinstance(atom, ir.Var):
             return self._same.get(atom, atom)
         value: Any = atom.value
@@ -280,7 +280,7 @@ def _marked(jaxpr: Jaxpr, given: Sequence[Integer | None]) -> Jaxpr:
 
 
 def _marked_eqn(eqn: ir.Eqn, known: Integers) -> ir.Eqn:
-    """An equation that indexes, without dropping if all is in range; or one with nested jaxprs, these marked."""
+    """An indexing equation, without dropping if its positions are in range; or one with marked nested jaxprs."""
     p, given = eqn.params, [integer(a, known) for a in eqn.invars]
     index = accesses.index_rules.find(eqn.primitive)
     if index is not None and p.indexer.drops:

@@ -241,7 +241,7 @@ class Finder:
         self.consts = set(p.body.invars[1 : 1 + p.num_consts])
 
     def run(self) -> Found:
-        """All that states hold, and all that is carried."""
+        """All values held in states, and all carried values."""
         found = Found({}, {})
         for operand, ref in enumerate(self.body.invars[1:]):
             accesses = accesses_of(self.body, ref) if isinstance(ref.aval, AbstractRef) else None
@@ -256,7 +256,7 @@ class Finder:
     def _held(
         self, operand: int, ref: ir.Var, axis: int, accesses: Sequence[RefAccess]
     ) -> Iterator[tuple[ir.Var, Held]]:
-        """The values that one axis tells where to find."""
+        """The values whose places one axis of the index determines."""
         size = ref.aval.shape[axis]
         writes: list[tuple[int, Affine]] = []
         for a in accesses:

@@ -141,7 +141,7 @@ def _read(what: str, x: Any) -> Value:
 def _operands(
     what: str, operands: tuple[Any, ...], operand: Any, others: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """What the branches take: given by position, one by one, or a single one as `operand=`."""
+    """The operands of the branches: given by position, or a single operand as `operand=`."""
     if operand is not NO_OPERAND:
         if not operands:
             operands = (operand,)
@@ -245,7 +245,7 @@ _OF_COND = ("false_fun", "true_fun")
 
 
 class _Branch:
-    """A user's function on the operands that are values; it closes over those that are Refs."""
+    """A user's function of the value operands; it closes over the Ref operands."""
 
     def __init__(
         self, what: str, name: str, fun: Callable[..., Any], tree: pytree.TreeDef, leaves: ad.Values

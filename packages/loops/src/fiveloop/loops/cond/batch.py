@@ -1,9 +1,9 @@
 """Batching: with one index for all lanes, a cond of batched branches; with one index per lane, all branches.
 
-In the second case a lane takes nothing from a branch that it has not chosen: its results are selected, it
-changes no Ref there, and no cotangent comes back from there, not even one that is not a number: its own values
-have a gate each, and where lanes share arrays that a derivative may flow to, it `follow`s one that has chosen the
-branch. The other ways, in which a lane runs its own branch alone, are in `lanes`.
+In the second case a lane takes nothing from branches that it has not chosen: its results are selected, it changes no
+Ref there, and no cotangent comes back from there, not even a NaN: each of its own values has a gate, and where a
+derivative may flow to arrays that lanes share, the lane `follow`s a lane that has chosen the branch. The file `lanes`
+has the other ways, in which a lane runs its own branch alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams
 
 @ir.once_per(lambda p, batched: (p.branches[0], p, batched))
 def _all_branches(p: CondParams, batched: util.Mask) -> Jaxpr:
-    """All branches for one lane, one after the other, of which the one at the index counts.
+    """All branches for one lane, one after the other; only the branch at the index counts.
 
     branches     : [*ins]        -> [*outs]
     all branches : [index, *ins] -> [*outs]

@@ -67,7 +67,7 @@ def cond_discharge(
 def _as_loops(
     ctx: discharge.DischargeContext, index: Value, operands: discharge.Operands, p: cond.CondParams
 ) -> list[Value]:
-    """Each branch as a `while` that makes one turn if it is taken, and hands on the results of the one that is.
+    """Each branch as a `while` that makes one turn if it is taken, and returns the results of the branch taken.
 
     branch : [*ins]                                  -> [*outs]
     body   : [*ins but Refs, still to do, *outs, *Refs] -> [False, *outs]

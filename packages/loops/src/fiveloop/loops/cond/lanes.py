@@ -307,7 +307,7 @@ def _loop(
 
 
 def check_axes(size: int, p: CondParams) -> None:
-    """Refuse branches that communicate with lanes that may take another one."""
+    """Refuse branches that communicate with lanes which may take another branch."""
     if any(ir.batch_axis(size) in ir.axes_of(b.effects) for b in p.branches):
         raise TypeError(
             "cond: under vmap, a branch that communicates along the mapped axis must run for all lanes at once; use "

@@ -14,7 +14,7 @@ from fiveloop.loops.primitives.cond import CondParams
 
 
 def cond_lower(ctx: Any, operands: hlo.IRValues, p: CondParams) -> list[hlo.IRValue]:
-    """Write each branch in place; one of two that does nothing before one that loops.
+    """Write each branch in place; of two branches, an empty one comes before one with a loop.
 
     In the other order the XLA of jaxlib 0.10.2 copies what the loop changes, in every step.
     """

@@ -31,7 +31,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A write that waits around the branches: to which Ref, and which inputs say where and what."""
+    """A write that waits around the branches: its Ref, and the inputs that give its place and value."""
 
     ref: int
     indexer: Indexer
@@ -143,7 +143,7 @@ def share_writes(p: CondParams, inputs: Inputs) -> SharedWrites:
 
 
 def _trace(branch: Jaxpr, inputs: Inputs, whole: Sequence[int]) -> BranchWrites | int:
-    """A branch that leaves its writes waiting; or the position of a Ref for which that cannot be."""
+    """A branch that leaves its writes waiting; or the position of a Ref whose writes cannot wait."""
     slots: list[Slot] = []
     given: list[tuple[int, ...] | None] = []
     inlined = discharge.with_calls_inlined(branch)
@@ -237,7 +237,7 @@ def _fill(
     mine: dict[int, int],
     given: Sequence[tuple[int, ...] | None],
 ) -> Jaxpr:
-    """A branch that fills all slots: those that it does not write to with what is not used, or changes nothing."""
+    """A branch that fills all slots: slots that it does not write get values that are not used or change nothing."""
 
     def run(*args: Value) -> list[Value]:
         results = transforms.eval_jaxpr(traced.jaxpr, args)

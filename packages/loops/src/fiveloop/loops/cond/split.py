@@ -43,7 +43,7 @@ def _split_branches(
     num_outs: int,
     again: bool,
 ) -> list[transforms.Split]:
-    """Split all branches alike: what is unknown in one, of results and of Refs, is unknown in all."""
+    """Split all branches alike: a result or a Ref that is unknown in one branch is unknown in all."""
     out_unknown: util.Mask = (False,) * num_outs
     while True:
         cuts = [transforms.split(b, unknown, inst, plan, out_unknown, again) for b in p.branches]

@@ -163,7 +163,7 @@ def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None)
 
 
 def _makes_arrays(body: Jaxpr) -> bool:
-    """Whether a body gives an array that is neither one that it takes nor an update of one at indices."""
+    """Whether a body returns an array that is neither an operand nor an update of an operand at indices."""
     made = {v: eqn.primitive for eqn in body.eqns for v in eqn.outvars}
     given = [made[v] for v in body.outvars if v in made and v.aval.shape]
     return any(p is not prims.put_p for p in given)

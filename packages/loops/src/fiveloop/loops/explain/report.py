@@ -117,7 +117,7 @@ class LoopReport:
 
 
 def _told(decisions: Sequence[StepReport]) -> list[str]:
-    """A line for each decision; those that differ only in what they are about, or that a step is off, have one line."""
+    """A line for each decision; decisions that differ only in their subjects share one, as do steps that are off."""
     same: dict[tuple[object, ...], list[StepReport]] = {}
     for d in decisions:
         key = (d.done, d.reason, d.line) if d.reason == OFF else (d.step, d.done, d.reason, d.line)

@@ -89,7 +89,7 @@ class _Steps:
         return list(self.ctx.inline(self.ahead.fetch, [self.counter(k), *self.consts]))
 
     def number_of(self, start: hlo.IRValue, n: int) -> hlo.IRValue:
-        """The number of step `n` of a turn; it waits for what the step before it has read, if that tells when."""
+        """The number of step `n` of a turn; it waits for the reads of the previous step, if they are given."""
         mark = self.ctx.last_mark
         if mark is None:
             return hlo.add(self.b, start, self.number(n))

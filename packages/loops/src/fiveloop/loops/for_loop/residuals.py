@@ -60,11 +60,11 @@ def unsunk(staged: Jaxpr, nsteps: int) -> set[ir.Var]:
 
 
 class Passed:
-    """Which residuals of a loop are passed on, what is needed for that, and how they are read in the staged loop.
+    """Which residuals of a loop are read from other arrays, and how the staged loop reads them.
 
-    `left` are those that are not. A carried value is what the step before made of it, which is held, or kept, or is
-    computed again from what is: `remade` holds the equations that do so. A part of what is kept, or held, is cut from
-    that. `is_light` says of equations whether they are done again rather than keep so many bytes.
+    `left` are the residuals that are stacked themselves. A carried value equals the result of the previous step, which
+    is held in a Ref, stacked, or computed again from stacked values by the equations in `remade`. A slice of a stacked
+    or held value is cut from it. `is_light` says whether equations are computed again rather than keep so many bytes.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Passed:
         return [c.after for c in carried if c.after in wholes and c.after not in self.found.held]
 
     def _all_parts(self) -> dict[ir.Var, Part]:
-        """Those that are left which are parts of others, that are themselves no parts."""
+        """Residuals that are slices of other residuals, which are not slices themselves."""
         found: dict[ir.Var, Part] = {}
         parts = parts_of_wholes(self.p.body)
         afters = {c.after for c in self.before.values()}
@@ -206,7 +206,7 @@ class Passed:
         ]
 
     def arrays(self, results: Sequence[ir.Var | None]) -> Arrays:
-        """The states that it takes, and what Refs from outside hold; `results` are the final states, by operand."""
+        """The initial states, and the contents of Refs from outside; `results` are the final states, by operand."""
         found = Arrays([], [], [])
         for operand, final in self._sources:
             atom, result = self.eqn.invars[operand], results[operand]

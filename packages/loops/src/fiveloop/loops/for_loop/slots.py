@@ -1,7 +1,7 @@
 """Partial evaluation of a loop with a few saved states: the known loop unchanged, and a `replay` of its steps.
 
-What a step reads of its own, and the cotangents of what it gives, stay where they are: the states that are saved are
-those that a step changes and a later one reads.
+Elements that a step alone reads, and cotangents of its outputs, stay where they are: the saved states are values
+that a step changes and a later step reads.
 """
 
 from __future__ import annotations

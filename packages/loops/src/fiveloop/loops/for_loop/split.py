@@ -1,9 +1,9 @@
 """Partial evaluation: a loop of the known values, which saves residuals in each step, and a loop of the rest.
 
-What depends on nothing but constants is computed once, outside. A Ref that the body only reads is read again
-by the staged loop. Of the other known values that the staged loop needs, or can be computed from, the plan says
-which are kept. Those that a state holds when the loop is over are read from it; the others are written to slot `i`
-of a Ref each. That is a minimum cut unless a policy decides, and never more than all that is used.
+Values that depend on constants alone are computed once, outside. A Ref that the body only reads is read again
+by the staged loop. The plan says which of the other known values become residuals. A residual that a state holds when
+the loop is over is read from the state; any other is written to slot `i` of a Ref of its own. The residuals are a
+minimum cut unless a policy decides, and never more than all values that the staged loop uses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TAKEN = "steps taken"
 def for_split(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> rules.EqnSplit:
-    """Cut the loop in two under the plan; what leaves the body is a minimum cut, if the plan leaves that to one."""
+    """Cut the loop in two under the plan; residuals are a minimum cut, if the plan leaves the choice to a cut."""
     if eqn.params.counted and unknown[0]:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
     verdict = plan.outside().verdict(eqn)
@@ -63,7 +63,7 @@ def for_split(
 def _planned(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> _Loop:
-    """The loop under the plan; one that ends early by its steps alone, if when it does is known."""
+    """The loop under the plan; a loop that ends early by its steps alone, if the end is known."""
     p = for_loop.stateful(eqn.params)
     ends = for_loop.without_end(p.body)
     if ends is not None:
@@ -91,7 +91,7 @@ def _cheapest(
 
 @dataclass(slots=True)
 class _Residuals:
-    """The residuals of a body: those that no step changes, those that are passed on, and those kept of each step."""
+    """The residuals of a body: invariant ones, ones read from other arrays, and ones stacked over the steps."""
 
     invariant: list[ir.Var]
     passed: Passed
@@ -99,9 +99,9 @@ class _Residuals:
 
 
 class _Loop:
-    """A loop that is cut in two. One that ends early has its step for a body, and the position of its `flag` there.
+    """A loop that is cut in two. A loop that ends early has its step as body, and the position of its `flag` there.
 
-    How many steps it has taken is then a residual: the staged loop takes as many.
+    The number of steps taken is then a residual: the staged loop takes as many.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class _Loop:
     def _hoist(
         self, cut: transforms.Split, invariant: Sequence[ir.Var]
     ) -> tuple[list[ir.Eqn], list[ir.Var]]:
-        """Equations outside the loop that compute what no step changes."""
+        """Equations outside the loop that compute invariant values."""
         binders = self.p.body.invars[1 : 1 + self.p.num_consts]
         outside: dict[ir.Var, ir.Atom] = dict(zip(binders, self.eqn.invars, strict=False))
         eqns: list[ir.Eqn] = []
@@ -402,14 +402,14 @@ class _Loop:
         return rules.new_eqn(for_loop.for_p, operands, params, outs, self.eqn.source)
 
     def _outs(self) -> list[ir.Var | None]:
-        """The result that belongs to each operand, None for one that is no state."""
+        """The result of each operand; None if the operand is no state."""
         outs = iter(self.eqn.outvars)
         return [next(outs) if state else None for state in self.states]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """A loop on what some Refs hold: what reads them, the loop, and which of its results were there before."""
+    """A loop on the contents of some Refs: equations that read them, the loop, and which results it had before."""
 
     reads: list[ir.Eqn]
     eqn: ir.Eqn

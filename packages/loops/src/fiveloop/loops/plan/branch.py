@@ -1,8 +1,8 @@
 """Reads and writes that only one branch of a `cond` needs happen in that branch.
 
-Residuals are the case in point: a branch that is not taken has none, and gives zeros, which a step would choose, write,
-and read again for the derivative. Reads move into the branches. A write that a branch has nothing for becomes a loop of
-one turn, or of none: XLA copies an array that a branch gives back, and leaves one in place that a loop carries.
+Residuals are the main example: a branch that is not taken has none, and returns zeros, which a step would select,
+write, and read again for the derivative. Reads move into the branches. A write for which a branch has no value becomes
+a loop of one turn or no turn: XLA copies an array that a branch returns, but not an array that a loop carries.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _body(
 
 
 class _Moves:
-    """The reads and writes of a body that belong to branches: what goes, and what comes for it."""
+    """The reads and writes of a body that belong to branches: equations to remove, and their replacements."""
 
     def __init__(
         self, body: Jaxpr, names: Mapping[ir.Var, str], untouched: Collection[ir.Var]
@@ -197,7 +197,7 @@ def _reading(
 
 
 def _guarded(write: ir.Eqn, index: ir.Atom, nothing: Sequence[int]) -> list[ir.Eqn]:
-    """Equations that write if the branch taken is none of those that have nothing to write.
+    """Equations that write unless the branch taken has nothing to write.
 
     operands : [index, ref, x, *index of the write]
     """

@@ -1,7 +1,8 @@
 """Scalar replacement: an element that one step writes and a later one reads is carried as a value.
 
-`y[i + 1] = y[i] + x[i]` reads in each step what the step before has written. Carried, it stays in a register; a Ref
-that is then only written needs no order of reads and writes, and is not there at all if nobody wants what it holds.
+`y[i + 1] = y[i] + x[i]` reads in each step the element that the previous step has written. Carried, the element stays
+in a register. A Ref that is only written then needs no order of reads and writes, and disappears if its contents are
+not used.
 
 Callahan, Carr and Kennedy, "Improving register allocation for subscripted variables", PLDI 1990.
 """
@@ -28,7 +29,7 @@ Why = tuple[str, ir.Source | None]
 
 
 def carry(eqn: ir.Eqn) -> record.Planned:
-    """A loop that carries what its steps write to those that read it; one that may end early does not."""
+    """A loop that carries written elements to the steps that read them; loops that may end early stay as they are."""
     p = eqn.params
     if p.num_carry or p.nsteps < 2:
         return record.Planned(eqn)
@@ -48,7 +49,7 @@ def carry(eqn: ir.Eqn) -> record.Planned:
 
 
 def _told(eqn: ir.Eqn, finder: ChainFinder, may_end: bool) -> list[record.Decision]:
-    """What is carried of each Ref that steps write and read at indices; why a later step reads again what one wrote."""
+    """Which elements of each Ref are carried; why a later step reads an element again that a step wrote."""
     p, done, others = eqn.params, list[record.Decision](), list[record.Decision]()
     for name, ref in zip(p.names[p.num_consts :], finder.refs, strict=True):
         found = finder.find(ref)
@@ -148,7 +149,7 @@ def _read(eqn: ir.Eqn, value: ir.Var, same: dict[ir.Var, ir.Atom]) -> list[ir.Eq
 def _write(
     eqn: ir.Eqn, chain: Chain, refs: Sequence[ir.Var], values: Sequence[ir.Var]
 ) -> list[ir.Eqn]:
-    """A write, and what hands all values on by one step."""
+    """A write, and the shift of carried values by one step."""
     ref, new, *index = eqn.invars
     eqns = [eqn]
     if eqn.primitive is not primitives.swap_p:
@@ -221,7 +222,7 @@ class ChainFinder:
                     self.fixed_eqns.append(eqn)
 
     def find(self, ref: ir.Var) -> Found:
-        """The reads of what earlier steps wrote to a Ref, at indices; nothing of one that is not read and written."""
+        """The reads of elements that earlier steps wrote; none for a Ref that is not both read and written."""
         users = [e for e in self.p.body.eqns if ref in ir.used_vars(e.invars)]
         is_used = any(_reads(e, ref) for e in users) and any(_writes(e, ref) for e in users)
         if not isinstance(ref.aval, AbstractRef) or not ref.aval.shape or not is_used:

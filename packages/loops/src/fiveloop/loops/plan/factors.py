@@ -1,8 +1,8 @@
 """The factors of products that a loop sums, and where their values in every step are found after the loop.
 
-A factor may have been kept already: the step reads it at its counter, or has written it there. One that is not takes
-the place of something that has been kept for this loop alone and is read once, of the same type: a step reads that,
-and then writes there what comes after. Only what is left takes new room.
+A factor may be stacked already: the step reads it at its counter, or has written it there. Any other factor takes the
+place of a stack of the same type that is kept for this loop alone and read once: a step reads its slot, and then writes
+the factor there. The remaining factors get new Refs.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Shifted:
 
 
 def _once_there(x: Value, other: Value, result: Value) -> Value:
-    """A value that is not to be used before a result is there: as if an other could be taken for what that holds.
+    """A value that must not be used before a result exists: it depends on the result without changing.
 
-    Its lowest bit is never more than one, but no compiler looks for that.
+    The lowest bit of a number is never more than one, but no compiler knows this.
     """
     first = prims.reshape(prims.static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
     number = prims.real(first) if first.dtype.kind == "c" else first
@@ -201,9 +201,9 @@ class Stacks:
 
 @dataclass(slots=True)
 class Places:
-    """Where factors are after the loop: in Refs that it has, in some that it overwrites, or in new ones.
+    """Where factors are after the loop: in Refs of the loop, in Refs that it overwrites, or in new Refs.
 
-    The steps are along axis 0, but for some of those that are kept anyway: `axes` tells.
+    The steps are along axis 0, except in some stacks that exist anyway: `axes` gives the axis.
     """
 
     stacks: Stacks
@@ -239,18 +239,18 @@ class Places:
 
     @property
     def writes(self) -> list[ir.Eqn]:
-        """What puts values there in each step, after all that it reads."""
+        """The equations that write factors in each step, after all reads of the step."""
         i = self.stacks.body.invars[0]
         return [write_slot(ref, i, x) for x, ref in [*self.reused.items(), *self.new.items()]]
 
     @property
     def new_bytes(self) -> ir.Dim:
-        """The room that the new ones take."""
+        """The bytes of the new Refs."""
         return prims.bytes_of(contents_type(ref) for ref in self.new.values())
 
     @property
     def kept_bytes(self) -> ir.Dim:
-        """The room of those that have been kept anyway."""
+        """The bytes of factors that are stacked anyway."""
         return prims.bytes_of(contents_type(ref) for ref in self.kept.values())
 
 

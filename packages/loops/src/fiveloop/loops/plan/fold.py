@@ -53,9 +53,9 @@ def fold(eqn: ir.Eqn) -> Planned:
 
 @dataclass(slots=True)
 class _Write:
-    """A write of this step that still shows what a place holds: all of it ("set"), or what was added to it ("add").
+    """A write of this step that determines the contents of a place: all of them ("set"), or a sum with them ("add").
 
-    `is_read` says that what the place holds has been read since.
+    `is_read` says that the place has been read since.
     """
 
     eqn: ir.Eqn
@@ -131,7 +131,7 @@ class _Fold:
         self._write(_Write(new, total.outvars[0], before.kind), ref)
 
     def _write(self, write: _Write, ref: ir.Var) -> None:
-        """Add a write; it hides all those that may be to the same elements."""
+        """Add a write; it hides earlier writes that may be to the same elements."""
         kept = [w for w in self._writes.get(ref, []) if self._relation(w, write.eqn, 2) == "apart"]
         self._writes[ref] = [*kept, write]
         self.eqns.append(write.eqn)

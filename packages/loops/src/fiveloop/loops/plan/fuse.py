@@ -45,7 +45,7 @@ def fuse(eqn: ir.Eqn, around: Around) -> record.Planned:
 
 
 def _fused(slot: Slot) -> str:
-    """What is told of an array that is made slot by slot: what it is made of stays."""
+    """The decision about an array that is made slot by slot."""
     whole = [str(a.aval) for a in slot.leaves]
     return f"{FUSED}; what it is made of stays: {', '.join(whole)}" if whole else FUSED
 
@@ -187,7 +187,7 @@ class Slot:
         return self.leaves.setdefault(a, ir.Var(a.aval.strong().unbatched(axis)))
 
     def _make(self, a: ir.Var, eqn: ir.Eqn) -> None:
-        """Make the slot of what an equation makes, if that goes."""
+        """Compute one slot of the result of an equation, where possible."""
         self.made[a] = None
         rule = slot_rules.find(eqn.primitive)
         if rule is not None and not eqn.effects and len(self.eqns) <= MOST_EQNS:

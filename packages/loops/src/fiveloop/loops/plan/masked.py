@@ -27,7 +27,7 @@ Measured on two versions of jaxlib with fourteen bodies, of 11 to 83 equations, 
 
 
 def masked(eqn: ir.Eqn, around: Around) -> Planned | None:
-    """A loop that asks once in several steps whether it has ended; None for one that asks in each, or in none.
+    """A loop that asks once in several steps whether it has ended; None if the loop asks in each step, or never.
 
     p.body : [i, *consts, *refs]       -> []
     body   : [i, *consts, end, *refs]  -> [end]

@@ -43,9 +43,9 @@ def _rewriting(step: Callable[[Jaxpr], tuple[Jaxpr, list[Decision]]]) -> BodyPas
 
 
 def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
-    """The body with what no step changes computed here, and among its constants; those that it needs no more are gone.
+    """The body, with invariant values computed before the loop and passed as constants; unused constants are removed.
 
-    Outside of traces that is left to the pass `plan`, so that one program does it all.
+    Outside of traces the pass `plan` does this, so that one program computes everything.
     """
     if nsteps < 2 or is_eager():
         return traced

@@ -161,10 +161,9 @@ def _rewritten(eqn: ir.Eqn, refs: Refs, made: Made) -> list[ir.Eqn]:
 
 
 def _inner_loop(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
-    """An inner loop takes the Ref itself where it only reads; its result there is what the Ref holds.
+    """An inner loop takes the Ref itself where it only reads; the corresponding result is a read of the Ref.
 
-    It takes a Ref once: in another place it takes what the Ref holds, for what is gathered in two Refs that are one
-    would be lost.
+    It takes a Ref once, and its contents in any further place: updates of one Ref under two names would be lost.
     """
     reads = {eqn.invars[k]: k for k in reversed(_read_states(eqn))}
     before: list[ir.Eqn] = []
@@ -256,9 +255,9 @@ def _with_indices(body: Jaxpr, ref: ir.Var, first: ir.Eqn, last: ir.Eqn) -> tupl
 
 
 def _why_not(life: Life, ends: ir.Eqn) -> Verdict | None:
-    """Why an array whose life is known stays a value all the same.
+    """Why an array whose accesses are all known stays a value.
 
-    One without an access that is known only at run time does: XLA knows how to deal with it.
+    An array that is only accessed at known indices does: XLA handles it well.
     """
     if ends.invars[1] not in life.last:
         return _not_handed_on(life, ends)

@@ -125,7 +125,7 @@ def _names_of_arrays(body: Jaxpr, names: Mapping[ir.Var, str]) -> dict[ir.Atom, 
 
 
 class _Story:
-    """What makes and what uses each value of a body."""
+    """The equations that make and use each value of a body."""
 
     def __init__(
         self, body: Jaxpr, arrays: Mapping[ir.Atom, str], known: integers.Integers

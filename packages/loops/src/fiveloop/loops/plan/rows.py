@@ -34,9 +34,9 @@ time, with slots of one .85 to 1.04.
 
 
 class Row(NamedTuple):
-    """A row of what a Ref holds: its index, the operands of that, and the equation that copies it.
+    """A row of a Ref: its index, the operands of the index, and the equation that copies the row.
 
-    What is written to the row is left out where the index is out of range, if it `drops`.
+    If it `drops`, writes to the row are left out where the index is out of range.
     """
 
     ref: ir.Var

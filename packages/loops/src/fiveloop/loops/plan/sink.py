@@ -1,8 +1,8 @@
 """Products that a loop sums become one contraction after it.
 
 The derivative of weights that a loop uses in every step is a sum of outer products, each as large as the weights.
-Where nothing in the loop reads the sum, the factors are kept instead, and contracted over the steps in the end, if
-that is estimated to take less time.
+Where nothing in the loop reads the sum, the factors are stacked instead, and contracted over the steps after the
+loop, if the cost model expects this to take less time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _name(eqn: ir.Eqn, ref: ir.Var) -> str:
 
 
 def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
-    """The equations that add to a whole Ref, if that is all that is done with it."""
+    """The equations that add to a whole Ref, if it has no other use."""
     if not isinstance(ref.aval, AbstractRef):
         return []
     found = [e for e in body.eqns if ref in e.invars]
@@ -140,7 +140,7 @@ class Products:
             self.why = self._why_it_costs()
 
     def _take(self, x: ir.Atom) -> bool:
-        """Take the equations that make `x`: products, and what is linear in them; whether there are no others."""
+        """Take the equations that make `x`: products, and linear functions of products; whether there are no others."""
         eqn = self.made.get(x) if isinstance(x, ir.Var) else None
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
             self.why = "what a step adds is used for something else, too, or is not made in it"
@@ -187,7 +187,7 @@ class Products:
         return ""
 
     def sink(self) -> tuple[list[ir.Eqn], ir.Eqn, list[ir.Eqn]]:
-        """What makes room for the factors, the loop that keeps them, and what adds up their products."""
+        """Equations that allocate the factors, the loop that stacks them, and equations that sum their products."""
         empties = self.places.empties
         loop, results = self._loop_without(empties)
         after: list[ir.Eqn] = []
@@ -204,7 +204,7 @@ class Products:
         return empties, loop, after
 
     def _totals(self, arrays: Mapping[ir.Var, ir.Atom], after: list[ir.Eqn]) -> list[ir.Atom]:
-        """What the steps add up; of a loop that may take fewer, those that it has taken."""
+        """The sums over the steps; where a loop may end early, over the steps taken."""
         p = self.eqn.params
         if not p.counted:
             return self._sums_over(arrays, after)
@@ -401,7 +401,7 @@ def _add_block(
 
 
 def _block(stack: Value, start: Value, counts: Value) -> Value:
-    """The rows of a stack from one on, with zeros for those that do not count."""
+    """The rows of a stack from a given row on, with zeros in rows that do not count."""
     (size,) = counts.shape
     spans = [Span(None, size), *[Span(0, n) for n in stack.shape[1:]]]
     rows = access.take(stack, Indexer(tuple(spans)), [start], resolved=True)

@@ -110,7 +110,7 @@ def is_long(eqn: ir.Eqn) -> bool:
 
 
 def steps_a_turn(body: Jaxpr, nsteps: int) -> int:
-    """How many of a loop's steps make a turn, by the size of its body; one more if that leaves no step over."""
+    """How many of a loop's steps make a turn, by the size of its body; one more if no step is left over then."""
     sizes = [ir.size_of(v.aval.shape) for eqn in body.eqns for v in eqn.outvars]
     if not all(map(ir.is_constant, sizes)):
         return 1
@@ -126,7 +126,7 @@ def steps_a_turn(body: Jaxpr, nsteps: int) -> int:
 
 
 def _other_kernel(body: Jaxpr) -> ir.Eqn | None:
-    """The first equation that makes a step more than one kernel: not by element, or a second value written."""
+    """The first equation that makes a step more than one kernel: it is not elementwise, or writes a second value."""
     written: ir.Atom | None = None
     for eqn in body.eqns:
         if eqn.primitive in _WRITTEN and not eqn.outvars:

@@ -70,13 +70,13 @@ class ReplayParams:
 
     @property
     def schedule(self) -> Binomial:
-        """By which schedule states are saved: the one that is given, or the one for what is known of the count."""
+        """The schedule that saves states: the given schedule, or a default for a known or unknown number of steps."""
         if isinstance(self.slots, Binomial):
             return self.slots
         return slots.sweeping(self.slots) if any(self.cached) else Binomial(self.num_slots)
 
     def without_cache(self, xs: Sequence[T]) -> tuple[ReplayParams, list[T]]:
-        """The same that begins anew, and what belongs to its operands."""
+        """The same replay without saved states, and the part of its operands that remains."""
         return replace(self, cached=()), list(xs[: self.num_operands])
 
     @property

@@ -80,9 +80,9 @@ contracts = ir.holding(prims.dot_general_p)
 
 
 def cache_avals(kept: Sequence[ir.Aval], slots: Slots | None) -> list[ir.Aval]:
-    """The types of a cache: the two numbers that say what is stored, and the slots for each value that is kept.
+    """The types of a cache: two numbers that describe its contents, and the slots of each saved value.
 
-    One slot is left over, for what is never used. Nothing is stored where nothing is kept.
+    One extra slot takes values that are never used. A cache without saved values stores nothing.
     """
     if not kept:
         return []

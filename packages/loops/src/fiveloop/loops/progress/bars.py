@@ -101,8 +101,8 @@ OPEN, SHOW, CLOSE = 0, 1, 2
 class LoopBars:
     """The bars of one loop of a program, one for each time that it runs, by number.
 
-    Called with what to do, the bar's number and a number of steps, it gives the bar's number and the step at which to
-    come back. What is done to a bar that is no longer there is in vain.
+    It is called with an action, the number of a bar and a number of steps. It returns the number of the bar and the
+    step of the next call. Actions on a bar that has been closed do nothing.
     """
 
     def __init__(self, progress: Progress) -> None:

@@ -76,7 +76,7 @@ def _masked(p: ReplayParams, own: util.Mask) -> ReplayParams:
 
 @ir.once_per_jaxpr
 def _masked_body(body: Jaxpr, shares: bool) -> Jaxpr:
-    """A body that changes nothing in a step that the lane does not make.
+    """A body that changes nothing in steps that the lane does not make.
 
     body   : [k, *consts, *states]     -> []
     masked : [k, n, *consts, *states]  -> []

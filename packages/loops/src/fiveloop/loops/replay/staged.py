@@ -28,13 +28,12 @@ def may_save(plan: transforms.SavingPlan, loop: ir.Eqn) -> bool:
 
 @dataclass(slots=True)
 class Staged:
-    """Equations of the steps of a loop, run again for what is not known of it.
+    """Equations of the steps of a loop, run again for its unknown results.
 
-    `loop` has the results that are wanted, and `late` are its operands that are not known. The Refs that it works on
-    are states of the replay: `before` has what reads the known ones before the loop, `eqns` is the staged half, which
-    writes those that are late. `kept` are the slots of the known states that are saved while the loop runs, by result
-    or Ref, `stored` says what is in them, and `slots` how many there are, or
-    the schedule.
+    `loop` has the wanted results; `late` are its unknown operands. The Refs of the loop are states of the replay:
+    `before` holds the equations that read known Refs before the loop, `eqns` is the staged half, which writes the
+    late Refs. `kept` are the slots of known states that are saved while the loop runs, by result or Ref, `stored`
+    describes their contents, and `slots` is their number, or the schedule.
     """
 
     loop: ir.Eqn
@@ -91,7 +90,7 @@ class Staged:
     def _cached(
         self, params: ReplayParams, states: Sequence[ir.Atom], late: Sequence[bool]
     ) -> tuple[ReplayParams, list[ir.Var]]:
-        """The steps from states that are saved on the way forward, those that are not late; and the cache."""
+        """The steps from the known states saved on the forward pass; and the cache."""
         saved = util.partition(late, states)[0]
         avals = [shown_aval(x.aval) for x in saved]
         self.slots = settled(params.slots, avals)

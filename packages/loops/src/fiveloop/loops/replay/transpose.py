@@ -63,7 +63,7 @@ def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -
 def _cache(
     p: ReplayParams, linear: util.Mask, operands: ad.Operands
 ) -> tuple[util.Mask, list[ad.Operand]]:
-    """What is saved already of the way forward, if no cotangents go that way."""
+    """The states saved on the forward pass, if no cotangents flow to them."""
     _, ahead, back = p.parts(linear)
     if any(back) or not any(p.cached) or any(map(min, zip(p.cached, ahead, strict=True))):
         return (), []
@@ -147,7 +147,7 @@ class _Steps:
         _step_back(self.p.backward, [k, *given, *ahead, *self._states(2, c, v)])
 
     def _constants(self, consts: list[Value], w_bar: list[Value]) -> list[ad.Operand]:
-        """The constants, with what gathers the cotangents of the linear ones."""
+        """The constants, with accumulators for the cotangents of the linear constants."""
         binders = self.p.forward.invars[1 : 1 + self.p.num_consts]
         _, linear = util.partition(self.masks[0], binders)
         gathering = [
@@ -162,9 +162,9 @@ class _Steps:
 
 
 def _step_back(body: Jaxpr, operands: ad.Operands) -> None:
-    """A step transposed: what is known is computed first, and what is linear in it backward.
+    """A step transposed: first the known part, then the linear part backward.
 
-    A lane that has ended computes with the values of one that goes on: its own may have infinite slopes.
+    A lane that has ended computes with the values of a running lane: its own may have infinite slopes.
     """
     linear = tuple(map(transforms.is_linear, operands))
     halves = cut(body, linear[1:])

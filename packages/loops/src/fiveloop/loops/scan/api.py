@@ -164,7 +164,7 @@ def scan_of(asked: Scan) -> tuple[Any, ...]:
 
 
 def _over_slices(f: Callable[[Value, Any, Any], Any], sliced: common.CarriedRefs) -> Any:
-    """A step that is given the slices of Refs, as one that is not."""
+    """A step that takes slices of Refs, as a step that takes Refs and reads the slices."""
 
     @wraps(f)
     def step(i: Value, carry: Any, x: Any) -> Any:

@@ -94,7 +94,7 @@ def fori_loop(
 
 
 def _bound(name: str, given: Any) -> Value:
-    """A bound, which is a number; one that is known is an integer."""
+    """A bound of a loop; a known bound must be an integer."""
     value = arrays.as_value(given, f"fori_loop: {name}")
     if isinstance(value, Ref) or value.ndim or value.dtype.kind not in "iufV":
         raise TypeError(f"fori_loop: {name} must be an integer or a float scalar, got {value.aval}")
@@ -108,7 +108,7 @@ def _bound(name: str, given: Any) -> Value:
 
 
 def _counter_type(low: Value, high: Value) -> arrays.Typed:
-    """The type that the bounds have together; numbers that it does not hold are refused."""
+    """The common type of the bounds; numbers outside of its range are refused."""
     types = (arrays.Typed(low.dtype, low.weak_type), arrays.Typed(high.dtype, high.weak_type))
     counter = arrays.join(types)
     if any(t.dtype.kind not in "iu" for t in types):
@@ -183,7 +183,7 @@ def _counted_names(tree: TreeDef) -> list[str]:
 def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: Shown = False) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
-    The slices of a Ref are Refs: what `f` writes there is written to it.
+    The slices of a Ref are Refs: writes of `f` to a slice go to the Ref.
     With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch. With
     0 all of them are one batch.
     With `progress` (True, a label, or a `Progress`) a bar shows how many slices, or whole batches, are done.

@@ -1,4 +1,4 @@
-"""Batching: one loop for all lanes, until the last one has ended; a lane that has ended does not change."""
+"""Batching: one loop for all lanes, until the last lane has ended; a lane that has ended does not change."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ from fiveloop.state.checks.record import CheckSite
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """What tells how many steps a loop takes: a carried value that goes up by one, up to a limit.
+    """The counter of a loop: a carried value that goes up by one, up to a limit.
 
-    The limit is a constant of the condition, told by its place as the carried value is, or the number that `stands` in
-    it.
+    The limit is a constant of the condition, given by its place, as the carried value is, or the literal that `stands`
+    in the condition.
     """
 
     carried: int
@@ -63,7 +63,7 @@ def counter_of(cond: Jaxpr, body: Jaxpr, num_consts: int) -> Counter | None:
 
 
 def _number(atom: ir.Atom) -> int | None:
-    """The integer that stands in a jaxpr, if one does."""
+    """The integer literal of a jaxpr, if there is a single one."""
     if (
         not isinstance(atom, ir.Literal)
         or not ir.is_scalar(atom)

@@ -58,7 +58,7 @@ def _nonzero_in_body(p: WhileParams, nonzero: util.Mask) -> util.Mask:
 
 
 def _taken(p: WhileParams, nonzero: util.Mask) -> util.Mask:
-    """The tangents without those that no step takes, as of a Ref that is only compared with."""
+    """The tangents that some step uses; the tangent of a Ref that is only compared with is left out."""
     carry = parts(p, nonzero)[1]
     num = len(nonzero)
     # jaxpr_jvp : [*ins, *nonzero in_dots]

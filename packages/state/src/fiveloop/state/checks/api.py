@@ -20,7 +20,7 @@ from fiveloop.state.checks.record import CheckError, CheckSite, error_in
 
 
 class ErrorValue:
-    """The first check that has failed in a function, or none; under `vmap` one of each lane.
+    """The first check that has failed in a function, or none; under `vmap` the first of each lane.
 
     It is a container of one array, and so can be returned from functions under `jit` and `vmap`. It is true if
     something has failed; `error[k]` is the error of lane `k`.

@@ -163,9 +163,9 @@ division_check_rules.define(
 
 
 def _check_nan(eqn: ir.Eqn, operands: ad.Values, out: Value, in_place: bool) -> None:
-    """Check that a primitive makes no nan: none is in a result that is in no operand.
+    """Check that a primitive makes no nan: a result has none if no operand has one.
 
-    Of one that works `in_place`, element by element, none in the same place; any other may have moved it.
+    An elementwise primitive (`in_place`) is checked element by element; any other may have moved a nan.
     """
     if not _may_hold_nan(out):
         return

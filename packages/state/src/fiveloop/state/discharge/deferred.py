@@ -61,7 +61,7 @@ class DeferredWrites(phases.DischargeContext):
         return super().peek(cell)
 
     def assign(self, cell: table.Cell, contents: Value) -> None:
-        """Replace all that the Ref holds; not of one whose writes wait."""
+        """Replace the contents of the Ref; refused where writes to it wait."""
         if self._waits(cell):
             raise CannotDefer(cell)
         super().assign(cell, contents)

@@ -167,7 +167,7 @@ class _Discharger:
         return x
 
     def _crossing(self, cell: Cell | None = None) -> list[Value]:
-        """The values that depend on what was read from Refs, or from parts of one, and are used from here on."""
+        """The values that depend on reads of Refs, or of parts of one Ref, and are used from here on."""
         made = self.from_reads if self.parts is None or cell is None else self.parts.of(cell)
         used = [self.env[v] for v in made if self.last_use.get(v, -1) >= self.now]
         values = [x for x in used if isinstance(x, Value) and not isinstance(x.aval, AbstractRef)]

@@ -204,11 +204,11 @@ class DischargeContext:
         return len(self._reads)
 
     def flush(self, last: bool = False, apart: bool = False) -> None:
-        """End the phase: order what was read before what is written, then write.
+        """End the phase: order the reads before the writes, then write.
 
-        A step of a single phase, alone in its turn, needs no order if it writes once, or once to each Ref and these
-        keep `apart`. But if it makes a whole array of what it reads, that must be what it writes, and come from the
-        elements there alone.
+        A step of a single phase, alone in its turn, needs no order if it writes once, or once to each Ref and the Refs
+        are independent (`apart`). But a whole array computed from its reads must be the written value, and depend on
+        the elements at the place of the write alone.
         """
         waiting = [(cell, write) for cell in self._cells for write in cell.writes]
         once_each = apart and all(len(cell.writes) <= 1 for cell in self._cells)
@@ -231,7 +231,7 @@ class DischargeContext:
         self._flushes += 1
 
     def _end_phase(self, index: Value, waiting: Sequence[tuple[Cell, Write]], last: bool) -> None:
-        """Order what was read, and what was made of it, before what is written."""
+        """Order the values read, and values computed from them, before the writes."""
         made = self._made(waiting)
         crossing = made if last else [*self._crossing(None), *map(self.latest, self._held), *made]
         crossing = list({id(x): x for x in crossing}.values())
@@ -320,7 +320,7 @@ class DischargeContext:
     def place(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Place:
         """The place of an index in a Ref, worked out once a phase.
 
-        An index that was read in a phase that has ended is taken as it came out of that: else it would be read again.
+        An index read in an earlier phase is taken as ordered at the end of that phase: else it would be read again.
         """
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
         key = (shape, indexer, *map(id, index))
@@ -422,8 +422,8 @@ def known_relation(
 ) -> Known:
     """How the places of two indices relate whatever they are at run time, as far as can be seen.
 
-    Of two that drop, what is "same" may be nothing: it is not read as it was written.
-    The operands of the indices are values, or what stands for values: equal ones are one object, or equal numbers.
+    Two dropping indices that are the "same" may select nothing: then a read does not return the written value.
+    The operands are values or stand-ins for values: equal operands are one object, or equal numbers.
     """
     if x == y:
         pairs = zip(x_index, y_index, strict=True)
@@ -469,7 +469,7 @@ def _pairs(x: Place, y: Place) -> Relation:
 
 
 def _position(entry: Entry, positions: Iterator[Value]) -> Value | None:
-    """The one position that an entry is, if it is one."""
+    """The position of an entry that selects a single element; None for other entries."""
     if not (isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)):
         return None
     if entry.start is not None:

@@ -104,7 +104,7 @@ ARRAY = _Array()
 
 
 def call_key(fun: Callable[..., Any], tree: TreeDef, constants: Sequence[Any]) -> Hashable:
-    """A key that is equal only for calls that do the same."""
+    """A key that is equal only for equivalent calls."""
     return (_own_key(fun), tree, *[_constant_key(x) for x in constants])
 
 

@@ -113,7 +113,7 @@ def callback_jvp(
 def callback_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: primitive.CallbackParams
 ) -> ad.Batched:
-    """One equation that makes the calls of all lanes."""
+    """An equation that makes the calls of all lanes."""
     moved = transforms.in_front(size, operands, dims)
     batch = primitive.Batch(size, tuple(d is not None for d in dims))
     outs = trace.bind(primitive.callback_p, *moved, params=replace(p, batches=(*p.batches, batch)))
@@ -123,7 +123,7 @@ def callback_batch(
 def callback_predicate(
     pred: Value, operands: ad.Values, guard: predicate.Guard, p: primitive.CallbackParams
 ) -> list[Value]:
-    """A call that is made only if the condition holds, and one that it has already."""
+    """A call that is made only if the condition holds, together with a condition that it has already."""
     if p.conditional:
         before, *operands = operands
         pred = prims.bitwise_and(pred, before)

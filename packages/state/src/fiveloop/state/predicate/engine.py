@@ -27,10 +27,10 @@ PREDICATE = ir.ShapedArray((), np.bool_)
 class Guard:
     """Which operands are Refs from outside, which must not change if the condition is false.
 
-    `own` are those that each lane has its own of: to these, and to what is read from such Refs, a derivative flows only
-    if the condition holds. A read of a Ref that lanes share is left alone, or it would be made once a lane.
-    With `shares` derivatives flow to what lanes share: values `follow` the condition, and so does what is read from
-    any Ref. With `late` the condition is that a lane goes on with a loop, and the way back alone sees to that.
+    `own` are the operands of which each lane has its own: a derivative flows to them, and to values read from such
+    Refs, only if the condition holds. A read of a Ref that lanes share is left alone, or it would be made once a lane.
+    With `shares` derivatives flow to operands that lanes share: values `follow` the condition, and so do reads of any
+    Ref. With `late` the condition says that a lane goes on with a loop, and only the backward pass uses it.
 
     >>> Guard(refs=(True, False), own=(True, False)).after(1)
     Guard(refs=(False, True, False), own=(False, True, False), shares=False, late=False)

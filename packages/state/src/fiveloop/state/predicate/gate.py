@@ -126,7 +126,7 @@ def follow(pred: ArrayLike, x: ArrayLike) -> Value:
 def _follow_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: FollowParams
 ) -> ad.Batched:
-    """Fill the lanes for which it does not hold; what is left is for a batch around this one, if there is one."""
+    """Fill the lanes whose condition is false; the remaining condition is for a batch around this batch, if any."""
     pred, x = operands
     if dims[0] is None:
         return [trace.bind1(follow_p, pred, x, params=p)], [dims[1]]

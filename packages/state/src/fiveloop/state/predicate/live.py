@@ -1,9 +1,10 @@
-"""`live`: the values of a loop's lanes, which end one after the other, and what a way back takes for ended ones.
+"""`live`: the values of a loop's lanes, which end one after the other.
 
-What an ended lane computes in vain, until the last one has ended, may have infinite slopes. To the lane's own values no
-derivative flows from there. To what the lanes share flows zero times infinity, which is not a number: so on the way
-back an ended lane has to compute with the values of one that goes on. The loop forward need not. Therefore `live` stays
-an equation under `vmap`, and is lowered to its operand; the transposition of a step begins with the step `filled`.
+An ended lane computes in vain until the last lane has ended, and its values may have infinite slopes. No derivative
+flows from there to the lane's own values. But zero times infinity, a NaN, flows to values that the lanes share. So in
+the backward pass an ended lane has to compute with the values of a running lane; in the forward pass it need not.
+Therefore `live` stays an equation under `vmap`, and is lowered to its operand; a step is `filled` before it is
+transposed.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def shares(jaxpr: Jaxpr, own: util.Mask) -> bool:
 
 
 def filled(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr whose ended lanes compute with the values of one that goes on, where derivatives need that."""
+    """The jaxpr whose ended lanes compute with the values of a running lane, where derivatives need it."""
 
     def fill(eqn: ir.Eqn) -> Replaced:
         p: LiveParams = eqn.params
@@ -92,9 +93,9 @@ def filled(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _fill(pred: Value, x: Value, axes: Sequence[int]) -> Value:
-    """The value with that of the first lane that goes on in the place of ended ones.
+    """The value, in which ended lanes get the value of the first running lane.
 
-    The last axis of the condition is that of the loop's lanes; those before it are batched around the loop.
+    The last axis of the condition is the axis of the loop's lanes; axes before it are batched around the loop.
     """
     outer, *inner = axes
     if not inner:

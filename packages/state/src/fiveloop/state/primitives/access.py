@@ -1,6 +1,6 @@
-"""The primitives that read and write Refs, with their rows: get, swap, and two that combine with what a Ref holds.
+"""The primitives that read and write Refs, with their rows: get, swap, addupdate and accumulate.
 
-These are `addupdate`, which is linear and whose params name no monoid, as it adds, and `accumulate`, by any other.
+`addupdate` adds, and is linear. `accumulate` combines by another monoid, which its params name.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def swap_jvp(primals: ad.Values, tangents: ad.Tangents, p: common.SwapParams) ->
 
 
 def swap_transpose(cts: ad.Tangents, operands: ad.Operands, p: common.SwapParams) -> ad.Cotangents:
-    """Swap the cotangent of the old element into the accumulator; out comes that of the new one."""
+    """Swap the cotangent of the old element into the accumulator; the result is the cotangent of the new element."""
     ref, x, *index = operands
     acc = common.accumulator(ref)
     element = common.element_aval(acc.aval, p.indexer)
@@ -118,7 +118,7 @@ def swap_transpose(cts: ad.Tangents, operands: ad.Operands, p: common.SwapParams
 
 
 def _last_writers(acc: Value, places: ad.Values, at: Indexer) -> Value:
-    """What the accumulator holds, for those that wrote an element last; zero for those that were overwritten."""
+    """The contents of the accumulator for the last writers of an element; zero for overwritten values."""
     cts = common.read(acc, at, places)
     # Each writer leaves its number: whoever finds its own was the last. Float accumulators hold numbers exactly
     # up to a size; beyond that, a board of integers is used.
@@ -215,7 +215,7 @@ def _batch(prim: ir.Primitive[Any]) -> rules.Batch:
     def rule(
         size: int, operands: ad.Values, dims: ad.BatchAxes, p: common.IndexParams
     ) -> ad.Batched:
-        """Combine with each lane's share; into a Ref that is not batched, go those of all lanes combined."""
+        """Combine with each lane's share; a Ref that is not batched gets the shares of all lanes combined."""
         params, shares = common.batched_shares(size, operands, dims, p)
         trace.bind(prim, *shares, params=params)
         return [], []
@@ -317,7 +317,7 @@ def _places(ref: Value, index: ad.Values, p: common.AccumulateParams) -> Value |
 def _winner_rule(
     primals: ad.Values, old: Value, ref_dot: Value, x_dot: Value, p: common.AccumulateParams
 ) -> None:
-    """The old tangent where the old element stays, else that of the first share that equals the new one."""
+    """The old tangent where the old element stays, else the tangent of the first share that equals the new element."""
     (ref, x, *index), at = primals, p.indexer
     old_dot = common.read(ref_dot, at, index)
     if at.names_each_once:

@@ -108,7 +108,7 @@ def monoid_of(name: object, ref: ir.Aval) -> prims.Monoid:
 
 
 def _instead(kind: str, name: str) -> str:
-    """What to use for a dtype that a monoid does not take."""
+    """The advice for a dtype that a monoid does not take."""
     if kind == "b":
         return "combine bools by 'and' or 'or', or count them in a Ref of integers"
     if kind == "c":
