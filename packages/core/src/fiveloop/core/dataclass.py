@@ -1,9 +1,9 @@
 """Dataclasses that are quick to declare: a method is generated when it is first used.
 
-The standard library compiles half a dozen functions for each class, and a program uses few of the classes of a library.
-`dataclass` has the same meaning here, without features that the library does not use: `order`, `unsafe_hash`,
-`InitVar`, and fields with `init=False`. To type checkers, to the functions of `dataclasses`, and to dataclasses that inherit from
-them, these are dataclasses.
+The standard library compiles half a dozen functions for each class, and a program uses few of the classes of a
+library. `dataclass` has the same meaning here, without features that the library does not use: `order`,
+`unsafe_hash`, `InitVar`, and fields with `init=False`. To type checkers, to the functions of `dataclasses`, and to
+dataclasses that inherit from them, these are dataclasses.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def custom_linear_solve(
 
     `matvec` must be linear. It and the solvers must preserve structure, shapes and dtypes; a TypeError names the
     function that does not. `transpose_solve(vecmat, y)` solves the transposed system, for reverse mode; with
-    `symmetric` it is `solve`. Derivatives are with respect to `b` and to the values that `matvec` closes over; solvers may close over
-    any value. With `has_aux`, the solvers return a pair, whose second part has no derivative.
+    `symmetric` it is `solve`. Derivatives are with respect to `b` and to the values that `matvec` closes over;
+    solvers may close over any value. With `has_aux`, the solvers return a pair, whose second part has no derivative.
 
     >>> custom_linear_solve(lambda x: 4.0 * x, 2.0, lambda f, b: b / f(1.0), symmetric=True)
     Array(0.5, dtype=float32)

@@ -520,7 +520,8 @@ def as_value(x: Any, what: str = _UNNAMED) -> Value:
     """An argument that stands for an array, as a value; TypeError that names `what` for any other argument.
 
     Values, tracers and Refs among them, come back as they are. A Python number is weakly typed: it takes the dtype of
-    the other operand. So does NumPy's float64, a subclass of float, but by itself it keeps its dtype. A list is no array.
+    the other operand. So does NumPy's float64, a subclass of float, but by itself it keeps its dtype. A list is no
+    array.
 
     >>> print(as_value(2).aval, as_value(np.ones(3, np.float32)).aval)
     i32*[] f32[3]

@@ -35,7 +35,7 @@ class Linear:
     def pull_back(
         self, avals: ir.Avals, cts: ad.Tangents, targets: Sequence[Value | None] = ()
     ) -> list[ad.Tangent]:
-        """The cotangents of the inputs, from cotangents of all outputs; zero where a cotangent is added to its target."""
+        """The cotangents of the inputs, from those of all outputs; zero where they are added to a target."""
         inputs = zip(avals, targets or [None] * len(avals), strict=True)
         unknowns = [ad.UndefinedPrimal(a.tangent(), into) for a, into in inputs if a.differentiable]
         given = [ct for ct, nz in zip(cts, self.out_nonzero, strict=True) if nz]
