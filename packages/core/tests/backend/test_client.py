@@ -184,16 +184,39 @@ def test_a_context_is_replaced_when_it_has_read_much(
     modules: lazy.Modules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lazy.Modules, "CHARACTERS", 0)
-    first = modules.of(doubling()[0]).context
-    assert modules.of(doubling()[0]).context is not first
+    first, second = (modules.compiled(doubling()[0], lambda program: program) for _ in range(2))
+    assert first.context is not second.context
 
 
 def test_the_first_programs_of_a_process_are_compiled_as_text() -> None:
     modules, text = lazy.Modules(), doubling()[0]
-    compiled = [modules.to_compile(text) for _ in range(lazy.Modules.PROGRAMS + 1)]
-    assert compiled[:-1] == [text] * lazy.Modules.PROGRAMS
-    assert "stablehlo.add" in str(compiled[-1])
-    assert compiled[-1] is not text
+    programs = [
+        modules.compiled(text, lambda program: program) for _ in range(lazy.Modules.PROGRAMS + 1)
+    ]
+    assert programs[:-1] == [text] * lazy.Modules.PROGRAMS
+    assert "stablehlo.add" in str(programs[-1])
+    assert programs[-1] is not text
+
+
+def test_one_thread_at_a_time_compiles_in_the_kept_context(modules: lazy.Modules) -> None:
+    text = doubling()[0]
+
+    def meanwhile(program: object) -> tuple[object, object]:
+        return program, modules.compiled(text, lambda other: other)
+
+    module, other = modules.compiled(text, meanwhile)
+    assert module is not text
+    assert other is text
+    assert not modules.lock.locked()
+
+
+def test_a_failed_compilation_lets_go_of_the_kept_context(modules: lazy.Modules) -> None:
+    def fail(program: object) -> None:
+        raise RuntimeError("XLA")
+
+    with pytest.raises(RuntimeError, match="XLA"):
+        modules.compiled(doubling()[0], fail)
+    assert not modules.lock.locked()
 
 
 def test_a_compile_error_of_a_busy_process_says_the_same(modules: lazy.Modules) -> None:

@@ -464,7 +464,7 @@ def compile_text(
             return Executable(_loaded_or_compiled(text, client, choices), out_avals)
         running: set[Run] = set()
         functions = [attached(fun, running) for fun in host_functions]
-        raw = load(lazy.MODULES.of(text), client.device_list, choices, host_callbacks=functions)
+        raw = load(lazy.module(text), client.device_list, choices, host_callbacks=functions)
         count(compiled=1)
         return CallingExecutable(raw, out_avals, host_functions, running)
     except xla.JaxRuntimeError as error:
@@ -510,8 +510,11 @@ def _loaded_or_compiled(text: str, client: Client, choices: Any) -> Any:
             return raw
         except xla.JaxRuntimeError as error:
             cache.report_damaged(key, str(error))
-    load = client.raw.compile_and_load
-    raw = _beside(lambda: load(lazy.MODULES.to_compile(text), client.device_list, choices))
+
+    def load(program: Any) -> Any:
+        return client.raw.compile_and_load(program, client.device_list, choices)
+
+    raw = _beside(lambda: lazy.MODULES.compiled(text, load))
     count(compiled=1)
     if cache:
         with suppress(xla.JaxRuntimeError):  # not every platform can save every program

@@ -1,6 +1,7 @@
 """Late imports: modules that are slow to import and that few programs need."""
 
 import threading
+from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
@@ -40,6 +41,7 @@ class Modules:
     """Parses programs in one context: XLA makes one for each text, which takes a millisecond.
 
     A context keeps the types and names of all its programs, so it is replaced after `CHARACTERS` of text.
+    Two threads that compile in one context end the process, so the lock is held until a program is compiled.
     """
 
     CHARACTERS = 2**18
@@ -47,33 +49,43 @@ class Modules:
     """After so many programs, one millisecond saved for each has paid for the import of the bindings."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self.context: Any = None
         self._parsed = 0
         self.programs = 0
 
-    def of(self, text: str) -> Any:
-        """A program as a module."""
-        with self._lock:
-            if self.context is None or self._parsed > self.CHARACTERS:
-                self.context, self._parsed = _new_context(), 0
-            self._parsed += len(text)
-            context = self.context
-        with context:
-            return mlir().Module.parse(text)
-
-    def to_compile(self, text: str) -> Any:
-        """The text, of the first programs; then a module, unless the text is wrong, of which XLA tells."""
+    def compiled(self, text: str, load: Callable[[Any], Any]) -> Any:
+        """What `load` makes of a program: of text, if it is an early one or another thread compiles a module."""
         self.programs += 1
-        if self.programs <= self.PROGRAMS:
-            return text
+        if self.programs <= self.PROGRAMS or not self.lock.acquire(blocking=False):
+            return load(text)
         try:
-            return self.of(text)
+            return load(self._module(text))
+        finally:
+            self.lock.release()
+
+    def _module(self, text: str) -> Any:
+        """A program as a module, unless the text is wrong, of which XLA tells."""
+        if self.context is None or self._parsed > self.CHARACTERS:
+            self.context, self._parsed = _new_context(), 0
+        self._parsed += len(text)
+        try:
+            return _parsed_in(self.context, text)
         except mlir().MLIRError:
             return text
 
 
 MODULES = Modules()
+
+
+def module(text: str) -> Any:
+    """A program as a module, in a context of its own."""
+    return _parsed_in(_new_context(), text)
+
+
+def _parsed_in(context: Any, text: str) -> Any:
+    with context:
+        return mlir().Module.parse(text)
 
 
 def _new_context() -> Any:
