@@ -64,7 +64,6 @@ class Planner:
         self.program = Program(jaxpr, unknown)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
-        self.blocks = self._blocks()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         self.all = self._candidate(everything)
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
@@ -90,22 +89,32 @@ class Planner:
             yield replace(self.chain, options=options)
 
     def _written(self, everything: Plan) -> list[Plan]:
-        """What people write: the bodies of loops, or all stages, under a policy, and all else as it is."""
+        """What people write: bodies of loops, stages, blocks or nearly all under a policy, and all else as it is."""
         found = [
             (*everything[:k], Save(k, k + 1, option), *everything[k + 1 :])
             for k, options in enumerate(self.chain.options)
             for option in options
             if option.written
         ]
-        for n, policy in enumerate(WRITTEN):
+        blocks, wholes = (self._under(runs) for runs in (self.program.blocks(), self._wholes()))
+        for policy, of_blocks, of_wholes in zip(WRITTEN, blocks, wholes, strict=True):
             own = [
                 Save(k, k + 1, next((o for o in each if o.policy == policy), each[0]))
                 for k, each in enumerate(self.chain.options)
             ]
             found.append(tuple(own))
-            inner: Plan = (*everything[:1], *own[1:-1], *everything[1:][-1:])
-            found += [_of_blocks(self.blocks[n], inner, begin) for begin in (0, 1)]
+            for begin in (0, 1):
+                end = max(self.program.size - 1, begin)
+                others = (*everything[:begin], *own[begin:end], *everything[end:])
+                found.append(_of_blocks({s.first: s for s in of_blocks}, others, begin))
+            found += [(*everything[: s.first], s, *everything[s.last :]) for s in of_wholes]
         return found
+
+    def _wholes(self) -> list[tuple[int, int]]:
+        """All stages, and those without what is before or behind most of them, as far as there is time."""
+        size, each = self.program.size, len(WRITTEN) * len(self.program.jaxpr.eqns)
+        found = [(0, size), (0, size - 1), (1, size - 1), (1, size)]
+        return [(first, last) for first, last in found[: WORK // max(each, 1)] if first < last]
 
     def _candidate(self, plan: Plan) -> Candidate:
         jaxpr = self.program.jaxpr
@@ -159,16 +168,14 @@ class Planner:
             [forward[key] for key in keys],
         )
 
-    def _blocks(self) -> list[dict[int, Save]]:
-        """For each policy that people write the blocks under it, by the stage that each begins with."""
-        found: list[dict[int, Save]] = [{} for _ in WRITTEN]
-        runs = {run: self.program.weighed(*run) for run in self.program.blocks()}
-        under = {
-            key: Weighing(*key, self.given).under_policies(self._most) for key in {*runs.values()}
-        }
-        for (first, last), key in runs.items():
-            for steps, option in zip(found, under[key], strict=False):
-                steps[first] = Save(first, last, option)
+    def _under(self, runs: Sequence[tuple[int, int]]) -> list[list[Save]]:
+        """For each policy that people write runs of stages under it."""
+        found: list[list[Save]] = [[] for _ in WRITTEN]
+        keys = [self.program.weighed(*run) for run in runs]
+        under = {key: Weighing(*key, self.given).under_policies(self._most) for key in {*keys}}
+        for (first, last), key in zip(runs, keys, strict=True):
+            for saves, option in zip(found, under[key], strict=False):
+                saves.append(Save(first, last, option))
         return found
 
     def within(self, size: int) -> Candidate | None:
