@@ -67,12 +67,13 @@ class Program:
             self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
         end = len(self.jaxpr.eqns)
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
-        values = [*self.made, *self.jaxpr.invars]
-        self._numbers = {v: k for k, v in enumerate(values)}
         self.cuts = tuple(cuts) or self._with_last_equal((0, *self._chosen(), end))
         self._shared: dict[Hashable, Jaxpr] = {}
         self._alike: dict[Hashable, Jaxpr] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
+        if not cuts:
+            self.cuts = self._with_first_equal()
+            self._stages.clear()
 
     def stage(self, first: int, last: int) -> Stage:
         """The stages from `first` to before `last` as one."""
@@ -103,13 +104,16 @@ class Program:
         found = [*pairwise([1, *ends])]
         if len({self.weighed(*run) for run in found}) == len(found):
             return []
-        return [(a, b) for a, b in [(0, ends[0]), *found] if b > a + 1]
+        firsts = [(k, ends[0]) for k in (0, 2)]
+        return [(a, b) for a, b in [*firsts, *found] if b > a + 1]
 
     def weighed(self, first: int, last: int) -> tuple[Jaxpr, util.Mask]:
         """The jaxpr of some stages, or one that costs the same, and which of its inputs are unknown."""
         stage = self.stage(first, last)
         jaxpr = stage.jaxpr
-        key = jaxpr.remember("alike", lambda: _structure(jaxpr.eqns, jaxpr.invars, jaxpr.outvars, _ALIKE))
+        key = jaxpr.remember(
+            "alike", lambda: _structure(jaxpr.eqns, jaxpr.invars, jaxpr.outvars, _ALIKE)
+        )
         return self._alike.setdefault(key, jaxpr), tuple(v in self.unknown for v in stage.ins)
 
     def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
@@ -126,9 +130,12 @@ class Program:
         """Equations, what they use of others, and what they make that is used at `stop` or after it."""
         made = [v for eqn in eqns for v in eqn.outvars]
         inside = set(made)
-        used = ir.used_vars([a for eqn in eqns for a in eqn.invars])
-        # As people write a block's operands: values, and then parameters.
-        ins = tuple(sorted(used - inside, key=self._numbers.__getitem__))
+        used = ir.vars_in_order([a for eqn in eqns for a in eqn.invars])
+        if len(eqns) == len(
+            self.jaxpr.eqns
+        ):  # as people write it: the compiler's order follows that of operands
+            used = [v for v in self.jaxpr.invars if v in self.last]
+        ins = tuple(v for v in used if v not in inside)
         return eqns, ins, tuple(v for v in made if self.last.get(v, -1) >= stop)
 
     def crossing(self) -> np.ndarray:
@@ -248,6 +255,34 @@ class Program:
         more = [last + n for n in sorted(sizes) if self._kind(last, last + n) in equal]
         return (*cuts[:-1], *more[-1:], end)
 
+    def _with_first_equal(self) -> tuple[int, ...]:
+        """The cuts, and one more where the first of equal blocks begins, if its stage holds what is before it, too.
+
+        Where its operands have no tangents, some of what the next block computes is not there.
+        """
+        ends = [*dict.fromkeys(last for _, last in self.blocks())]
+        if len(ends) < 2:
+            return self.cuts
+        ours, theirs = (
+            self._values(self.cuts[a], self.cuts[b]) for a, b in ((0, ends[0]), ends[:2])
+        )
+        place = self.cuts[ends[0]]
+        left = iter(reversed([kind for _, kind in theirs]))
+        for k, kind in reversed(ours):
+            if kind not in left:  # goes on in what is left, up to this kind
+                break
+            place = k
+        return tuple(sorted({*self.cuts, place})) if next(left, None) is None else self.cuts
+
+    def _values(self, first: int, stop: int) -> list[tuple[int, Hashable]]:
+        """The equations of values, no tangents, with their places."""
+        eqns = enumerate(self.jaxpr.eqns[first:stop], first)
+        return [
+            (k, (e.primitive, *[v.aval for v in e.outvars]))
+            for k, e in eqns
+            if self.unknown.isdisjoint(e.outvars)
+        ]
+
     def _kind(self, first: int, stop: int) -> Hashable:
         """What some equations cost; equal for alike ones."""
         return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop), _ALIKE))
@@ -361,7 +396,7 @@ def _highest(levels: Sequence[float], peaks: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class _Likeness:
-    """What must be the same of equations: `params` gives it of the params, `literal` of an operand that is a literal."""
+    """What must be the same of equations: `params` gives it of their params, `literal` of literal operands."""
 
     params: Callable[[ir.Eqn], Hashable]
     literal: Callable[[ir.Literal], Hashable]
