@@ -112,7 +112,8 @@ class Program:
         stage = self.stage(first, last)
         jaxpr = stage.jaxpr
         key = jaxpr.remember(
-            "alike", lambda: _structure(jaxpr.eqns, jaxpr.invars, jaxpr.outvars, _ALIKE)
+            "alike",
+            lambda: _structure(jaxpr.eqns, jaxpr.invars, ir.vars_in_order(jaxpr.outvars), _ALIKE),
         )
         return self._alike.setdefault(key, jaxpr), tuple(v in self.unknown for v in stage.ins)
 
@@ -333,9 +334,9 @@ def parts_first(jaxpr: Jaxpr) -> tuple[Jaxpr, int]:
 
     A stage that took such a part would hand a cotangent of the whole input back, and each stage its own.
     """
-    givers = set(jaxpr.invars)
+    givers = set[ir.Atom](jaxpr.invars)
     takes = [e for e in jaxpr.eqns if e.primitive is prims.take_p and len(e.invars) == 1]
-    number = Counter(e.invars[0] for e in takes if e.invars[0] in givers and not e.effects)
+    number = Counter[ir.Atom](e.invars[0] for e in takes if e.invars[0] in givers and not e.effects)
     parts = [e for e in takes if number[e.invars[0]] > 1]
     first = set(parts)
     others = [e for e in jaxpr.eqns if e not in first] if parts else jaxpr.eqns
@@ -420,11 +421,12 @@ def _structure(
 
 
 def _params(eqn: ir.Eqn) -> Hashable:
+    params: Hashable = eqn.params
     try:
-        hash(eqn.params)
+        hash(params)
     except TypeError:
-        return id(eqn.params)
-    return eqn.params
+        return id(params)
+    return params
 
 
 def _params_but_places(eqn: ir.Eqn) -> Hashable:
