@@ -69,7 +69,7 @@ def products(jaxpr: Jaxpr) -> Any:
 
 LARGER = dict[tuple[str, str], float]()
 if client.jaxlib_version() >= (0, 12):
-    LARGER = {("diffusion", "nothing_saveable"): 1.06, ("experts", "dots_saveable"): 1.09}
+    LARGER = {("diffusion", "nothing_saveable"): 1.06}
 """How many times the bytes of the policy, on blocks of two products, plans of stages of one product each need here."""
 
 

@@ -242,6 +242,53 @@ def test_a_loop_whose_body_is_under_a_policy_is_a_plan(policy: Any) -> None:
     assert want in sizes
 
 
+def test_layers_written_out_of_one_stack_are_equal_blocks() -> None:
+    """Each layer reads parts of its own of the parameters; no stage hands back a cotangent of all of them."""
+
+    def written_out(params: Any, x: Any) -> Any:
+        for k in range(6):
+            x = x + sp.tanh(sp.sin(x @ params[0][k]) @ params[1][k])
+        return (x * x).sum()
+
+    params = DEEP[0], np.swapaxes(DEEP[1], 1, 2)
+    made, _ = jvp_jaxpr(make_jaxpr(written_out)(params, X[:, :32]), (True, True, False))
+    found = plan.Planner(made, (False,) * 3 + (True,) * 2, None)
+    weighed = [found.program.weighed(k, k + 1) for k in range(found.program.size)]
+    assert len(set(weighed)) < len(weighed) - 4
+    used = temporary(lambda p: checkpoint(written_out, budget=0.0)(p, X[:, :32]), params)
+    by_hand = checkpoint(lambda x, v, w: x + sp.tanh(sp.sin(x @ v) @ w))
+
+    def in_blocks(params: Any) -> Any:
+        x: Any = X[:, :32]
+        for k in range(6):
+            x = by_hand(x, params[0][k], params[1][k])
+        return (x * x).sum()
+
+    assert used <= 1.05 * found.least and used <= 1.05 * temporary(in_blocks, params)
+
+
+def temporary(loss: Any, params: Any) -> int:
+    return int(jit(grad(loss)).lower(params).compile().memory_analysis().temp)
+
+
+def test_a_block_begins_where_what_is_before_all_blocks_ends() -> None:
+    """The operand of the first block has no tangent, and is made of more than it holds."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        y = sp.sin(x) * sp.cos(x) + 0.5 * x
+        return chain(ws, y)
+
+    program = planner(loss).program
+    before = [e for e in program.jaxpr.eqns[: program.cuts[1]] if e.primitive.name == "dot_general"]
+    assert not before
+
+
+def test_of_times_that_are_the_same_the_fewest_operations_are_taken() -> None:
+    few, many = plan.Candidate((), 20, 5.0, 1), plan.Candidate((), 10, 5.0, 2)
+    assert plan._envelope([few, many]) == [many, few]
+    assert plan._rounded(100.0) == plan._rounded(100.1) < plan._rounded(102.0)
+
+
 def test_a_loop_whose_body_calls_functions_keeps_within_the_budget() -> None:
     twice = jit(lambda h, w: (sp.sin(h @ w), (w * w).sum()))
 

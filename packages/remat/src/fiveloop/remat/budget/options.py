@@ -117,11 +117,8 @@ class Weighing:
         return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found[1:]])]
 
     def under_policies(self, most: int) -> list[Option]:
-        """What each policy that people write makes of the stage; nothing where there is no time to split it.
-
-        People write policies around the bodies of loops, which `options` has.
-        """
-        if most < 2 or not any(self.unknown) or holds_loop(self.jaxpr):
+        """What each policy that people write makes of the stage; nothing where there is no time to split it."""
+        if most < 2 or not any(self.unknown):
             return []
         first, found = self.option(None), dict[tuple[bool, ...], Option]()
         keys = [tuple(judged(self.jaxpr, policy)) for policy in WRITTEN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
@@ -36,17 +37,29 @@ FIRST = 3
 LARGE = 4_000
 """How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
 
+ALIKE = 1.01
+"""The ratio to which estimates tell times apart."""
+
 WORK = 4_000
 """How many equations are split at most to find options, those of equal stages counted once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan, the bytes that it needs at most, and its estimated time in nanoseconds."""
+    """A plan, the bytes that it needs at most, its estimated time in nanoseconds, and the operations done again.
+
+    Of plans whose times are the same the one that does fewer operations again is better.
+    """
 
     plan: Plan
     bytes: int
     time: float
+    again: int = 0
+
+    @property
+    def cost(self) -> tuple[float, int]:
+        """What is less of a better plan."""
+        return self.time, self.again
 
 
 class Planner:
@@ -64,7 +77,6 @@ class Planner:
         self.program = Program(jaxpr, unknown)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
-        self.blocks = self._blocks()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         self.all = self._candidate(everything)
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
@@ -73,7 +85,8 @@ class Planner:
         smallest_written = min(written, key=lambda c: c.bytes)
         self.smallest = [*(c for front in fronts for c in front[:FIRST]), smallest_written]
         self.plans = sorted(
-            [*chain.from_iterable([*fronts, written])], key=lambda c: (-c.time, c.bytes)
+            {c.plan: c for c in chain.from_iterable([*fronts, written])}.values(),
+            key=lambda c: (-c.time, -c.again, c.bytes),
         )
         self._bytes: dict[Plan, int] = {}
 
@@ -90,29 +103,40 @@ class Planner:
             yield replace(self.chain, options=options)
 
     def _written(self, everything: Plan) -> list[Plan]:
-        """What people write: the bodies of loops, or all stages, under a policy, and all else as it is."""
+        """What people write: bodies of loops, stages, blocks or nearly all under a policy, and all else as it is."""
         found = [
             (*everything[:k], Save(k, k + 1, option), *everything[k + 1 :])
             for k, options in enumerate(self.chain.options)
             for option in options
             if option.written
         ]
-        for n, policy in enumerate(WRITTEN):
+        blocks, wholes = (self._under(runs) for runs in (self.program.blocks(), self._wholes()))
+        for policy, of_blocks, of_wholes in zip(WRITTEN, blocks, wholes, strict=True):
             own = [
                 Save(k, k + 1, next((o for o in each if o.policy == policy), each[0]))
                 for k, each in enumerate(self.chain.options)
             ]
             found.append(tuple(own))
-            inner: Plan = (*everything[:1], *own[1:-1], *everything[1:][-1:])
-            found += [_of_blocks(self.blocks[n], inner, begin) for begin in (0, 1)]
+            for begin in range(3):
+                end = max(self.program.size - 1, begin)
+                others = (*everything[:begin], *own[begin:end], *everything[end:])
+                found += [others, _of_blocks({s.first: s for s in of_blocks}, others, begin)]
+            found += [(*everything[: s.first], s, *everything[s.last :]) for s in of_wholes]
         return found
+
+    def _wholes(self) -> list[tuple[int, int]]:
+        """All stages, and those without what is before or behind most of them, as far as there is time."""
+        size, each = self.program.size, len(WRITTEN) * len(self.program.jaxpr.eqns)
+        found = [(first, last) for last in range(size, size // 2, -1) for first in (0, 1)]
+        return [(first, last) for first, last in found[: WORK // max(each, 1)] if first < last]
 
     def _candidate(self, plan: Plan) -> Candidate:
         jaxpr = self.program.jaxpr
         made = ir.used_vars(jaxpr.outvars) & ({*self.program.made} - self.program.unknown)
         kept = self.chain.kept(plan) - sum(map(size_of, made))
-        time = transforms.gradient_time(jaxpr, self.chain.again(plan), kept)
-        return Candidate(plan, self.chain.peak(plan), time)
+        again = self.chain.again(plan)
+        time = transforms.gradient_time(jaxpr, again, kept)
+        return Candidate(plan, self.chain.peak(plan), _rounded(time), again)
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -159,16 +183,14 @@ class Planner:
             [forward[key] for key in keys],
         )
 
-    def _blocks(self) -> list[dict[int, Save]]:
-        """For each policy that people write the blocks under it, by the stage that each begins with."""
-        found: list[dict[int, Save]] = [{} for _ in WRITTEN]
-        runs = {run: self.program.weighed(*run) for run in self.program.blocks()}
-        under = {
-            key: Weighing(*key, self.given).under_policies(self._most) for key in {*runs.values()}
-        }
-        for (first, last), key in runs.items():
-            for steps, option in zip(found, under[key], strict=False):
-                steps[first] = Save(first, last, option)
+    def _under(self, runs: Sequence[tuple[int, int]]) -> list[list[Save]]:
+        """For each policy that people write runs of stages under it."""
+        found: list[list[Save]] = [[] for _ in WRITTEN]
+        keys = [self.program.weighed(*run) for run in runs]
+        under = {key: Weighing(*key, self.given).under_policies(self._most) for key in {*keys}}
+        for (first, last), key in zip(runs, keys, strict=True):
+            for saves, option in zip(found, under[key], strict=False):
+                saves.append(Save(first, last, option))
         return found
 
     def within(self, size: int) -> Candidate | None:
@@ -203,10 +225,15 @@ def needed(jaxpr: Jaxpr) -> int:
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
     """The plans that no other betters, those of fewest bytes first."""
     kept: list[Candidate] = []
-    for c in sorted(found, key=lambda c: (c.bytes, c.time)):
-        if not kept or c.time < kept[-1].time:
+    for c in sorted(found, key=lambda c: (c.bytes, c.cost)):
+        if not kept or c.cost < kept[-1].cost:
             kept.append(c)
     return kept
+
+
+def _rounded(time: float) -> float:
+    """A time, rounded down so that times are the same which estimates do not tell apart."""
+    return ALIKE ** math.floor(math.log(time, ALIKE)) if time else 0.0
 
 
 def planned(

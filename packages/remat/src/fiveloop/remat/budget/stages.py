@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial, reduce
 from itertools import accumulate, chain, pairwise, takewhile
 
@@ -57,7 +58,7 @@ class Program:
     ) -> None:
         self.most = most
         self.least = least
-        self.jaxpr = without_calls(jaxpr)
+        self.jaxpr, self.num_parts = parts_first(without_calls(jaxpr))
         self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
         self.last: dict[ir.Var, int] = {}
@@ -68,7 +69,11 @@ class Program:
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
         self.cuts = tuple(cuts) or self._with_last_equal((0, *self._chosen(), end))
         self._shared: dict[Hashable, Jaxpr] = {}
+        self._alike: dict[Hashable, Jaxpr] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
+        if not cuts:
+            self.cuts = self._with_first_equal()
+            self._stages.clear()
 
     def stage(self, first: int, last: int) -> Stage:
         """The stages from `first` to before `last` as one."""
@@ -89,7 +94,7 @@ class Program:
         of their own. The last stage is what is behind all blocks; the first is before them, or a part of the first.
         """
         alive = [self.alive[cut] for cut in self.cuts]
-        kinds = [self.stage(k, k + 1).jaxpr for k in range(self.size)]
+        kinds = [self.weighed(k, k + 1) for k in range(self.size)]
         ends = [
             k
             for k in range(2, self.size - 1)
@@ -97,19 +102,25 @@ class Program:
         ]
         ends = [*ends, self.size - 1]
         found = [*pairwise([1, *ends])]
-        if len({self.stage(*run).jaxpr for run in found}) == len(found):
+        if len({self.weighed(*run) for run in found}) == len(found):
             return []
-        return [(a, b) for a, b in [(0, ends[0]), *found] if b > a + 1]
+        firsts = [(k, ends[0]) for k in (0, 2)]
+        return [(a, b) for a, b in [*firsts, *found] if b > a + 1]
 
     def weighed(self, first: int, last: int) -> tuple[Jaxpr, util.Mask]:
-        """The jaxpr of some stages, and which of its inputs are unknown."""
+        """The jaxpr of some stages, or one that costs the same, and which of its inputs are unknown."""
         stage = self.stage(first, last)
-        return stage.jaxpr, tuple(v in self.unknown for v in stage.ins)
+        jaxpr = stage.jaxpr
+        key = jaxpr.remember(
+            "alike",
+            lambda: _structure(jaxpr.eqns, jaxpr.invars, ir.vars_in_order(jaxpr.outvars), _ALIKE),
+        )
+        return self._alike.setdefault(key, jaxpr), tuple(v in self.unknown for v in stage.ins)
 
     def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
         """Equations as a jaxpr that gives what is used at `stop` or after it."""
         eqns, ins, outs = self._part(eqns, stop)
-        key = _structure(eqns, ins, outs)
+        key = _structure(eqns, ins, outs, _EQUAL)
         if key not in self._shared:
             self._shared[key] = Jaxpr(ins, eqns, outs, self.jaxpr.name)
         return Stage(self._shared[key], ins, outs)
@@ -121,6 +132,10 @@ class Program:
         made = [v for eqn in eqns for v in eqn.outvars]
         inside = set(made)
         used = ir.vars_in_order([a for eqn in eqns for a in eqn.invars])
+        if len(eqns) == len(
+            self.jaxpr.eqns
+        ):  # as people write it: the compiler's order follows that of operands
+            used = [v for v in self.jaxpr.invars if v in self.last]
         ins = tuple(v for v in used if v not in inside)
         return eqns, ins, tuple(v for v in made if self.last.get(v, -1) >= stop)
 
@@ -214,7 +229,8 @@ class Program:
 
     def _thinned(self, places: Sequence[int]) -> list[int]:
         """Every so manieth place, so that the parts between them differ as little as may be."""
-        ends = [0, *places, len(self.jaxpr.eqns)]
+        ends = self._with_last_equal((0, *places, len(self.jaxpr.eqns)))
+        places = ends[1:-1]
         kinds = [self._kind(first, stop) for first, stop in pairwise(ends)]
         sizes = [stop - first for first, stop in pairwise(ends)]
         least = -(-len(places) // (self.most - 1))
@@ -240,9 +256,37 @@ class Program:
         more = [last + n for n in sorted(sizes) if self._kind(last, last + n) in equal]
         return (*cuts[:-1], *more[-1:], end)
 
+    def _with_first_equal(self) -> tuple[int, ...]:
+        """The cuts, and one more where the first of equal blocks begins, if its stage holds what is before it, too.
+
+        Where its operands have no tangents, some of what the next block computes is not there.
+        """
+        ends = [*dict.fromkeys(last for _, last in self.blocks())]
+        if len(ends) < 2:
+            return self.cuts
+        ours, theirs = (
+            self._values(self.cuts[a], self.cuts[b]) for a, b in ((0, ends[0]), ends[:2])
+        )
+        place = self.cuts[ends[0]]
+        left = iter(reversed([kind for _, kind in theirs]))
+        for k, kind in reversed(ours):
+            if kind not in left:  # goes on in what is left, up to this kind
+                break
+            place = k
+        return tuple(sorted({*self.cuts, place})) if next(left, None) is None else self.cuts
+
+    def _values(self, first: int, stop: int) -> list[tuple[int, Hashable]]:
+        """The equations of values, no tangents, with their places."""
+        eqns = enumerate(self.jaxpr.eqns[first:stop], first)
+        return [
+            (k, (e.primitive, *[v.aval for v in e.outvars]))
+            for k, e in eqns
+            if self.unknown.isdisjoint(e.outvars)
+        ]
+
     def _kind(self, first: int, stop: int) -> Hashable:
-        """What some equations compute; equal for equal ones."""
-        return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop)))
+        """What some equations cost; equal for alike ones."""
+        return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop), _ALIKE))
 
     @cached_property
     def alive(self) -> list[float]:
@@ -251,6 +295,8 @@ class Program:
         barred = [0] * (len(self.jaxpr.eqns) + 2)
         for v, k in self.made.items():
             stop = self.last.get(v, k)
+            if k < self.num_parts:
+                continue
             if v.aval.accumulates:
                 barred[k + 1] += 1
                 barred[stop + 1] -= 1
@@ -281,6 +327,20 @@ def without_calls(jaxpr: Jaxpr) -> Jaxpr:
             ),
         )
     return jaxpr
+
+
+def parts_first(jaxpr: Jaxpr) -> tuple[Jaxpr, int]:
+    """The jaxpr with the equations first that take parts of inputs of which several are taken, and how many there are.
+
+    A stage that took such a part would hand a cotangent of the whole input back, and each stage its own.
+    """
+    givers = set[ir.Atom](jaxpr.invars)
+    takes = [e for e in jaxpr.eqns if e.primitive is prims.take_p and len(e.invars) == 1]
+    number = Counter[ir.Atom](e.invars[0] for e in takes if e.invars[0] in givers and not e.effects)
+    parts = [e for e in takes if number[e.invars[0]] > 1]
+    first = set(parts)
+    others = [e for e in jaxpr.eqns if e not in first] if parts else jaxpr.eqns
+    return (jaxpr.replace(eqns=[*parts, *others]) if parts else jaxpr), len(parts)
 
 
 def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
@@ -335,14 +395,24 @@ def _highest(levels: Sequence[float], peaks: Sequence[float]) -> list[float]:
     return found
 
 
-def _structure(eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var]) -> Hashable:
-    """What equations compute, whatever their variables are: equal for equal parts of a program."""
+@dataclass(frozen=True)
+class _Likeness:
+    """What must be the same of equations: `params` gives it of their params, `literal` of literal operands."""
+
+    params: Callable[[ir.Eqn], Hashable]
+    literal: Callable[[ir.Literal], Hashable]
+
+
+def _structure(
+    eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var], same: _Likeness
+) -> Hashable:
+    """What equations compute, or what that costs, whatever their variables are."""
     number = {v: k for k, v in enumerate(ins)}
     rows: list[Hashable] = [tuple(v.aval for v in ins)]
     for eqn in eqns:
-        row: list[Hashable] = [eqn.primitive, _hashable(eqn.params)]
+        row: list[Hashable] = [eqn.primitive, same.params(eqn)]
         for a in eqn.invars:
-            row.append(number[a] if isinstance(a, ir.Var) else _literal(a))
+            row.append(same.literal(a) if isinstance(a, ir.Literal) else number[a])
         for v in eqn.outvars:
             number[v] = len(number)
             row.append(v.aval)
@@ -350,7 +420,8 @@ def _structure(eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.
     return (*rows, tuple(number[v] for v in outs))
 
 
-def _hashable(params: object) -> Hashable:
+def _params(eqn: ir.Eqn) -> Hashable:
+    params: Hashable = eqn.params
     try:
         hash(params)
     except TypeError:
@@ -358,8 +429,20 @@ def _hashable(params: object) -> Hashable:
     return params
 
 
-def _literal(a: ir.Atom) -> Hashable:
-    assert isinstance(a, ir.Literal), "unreachable: an atom is a variable or a literal"
+def _params_but_places(eqn: ir.Eqn) -> Hashable:
+    """The params; of what reads elements of an array not which ones."""
+    return (
+        tuple(map(type, eqn.params.indexer.entries))
+        if eqn.primitive is prims.take_p
+        else _params(eqn)
+    )
+
+
+def _number(a: ir.Literal) -> Hashable:
     if ir.is_scalar(a):
         return (a.aval, a.value.host.tobytes())  # type: ignore[attr-defined]  # a scalar holds its number
     return id(a.value)
+
+
+_EQUAL = _Likeness(_params, _number)
+_ALIKE = _Likeness(_params_but_places, lambda a: a.aval)
