@@ -54,6 +54,37 @@ def test_threads_trace_and_call_one_function() -> None:
     assert len(traced) == count
 
 
+# The first of jaxlib's settings takes a while to set here, and the other threads do not wait to call.
+FIRST_CALLS = """
+import threading, time
+import fiveloop.numpy as fnp
+from fiveloop.core import jit
+from jaxlib import _jax
+
+set_state = _jax.jax_jit.set_disable_jit_state
+_jax.jax_jit.set_disable_jit_state = lambda state: (time.sleep(0.3), set_state(state))
+x, start, outs = fnp.ones(3), threading.Barrier(4), []
+
+def work(k):
+    start.wait()
+    outs.append(float(jit(lambda x: fnp.sin(x).sum() * 0 + k)(x)))
+
+threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(sorted(outs))
+"""
+
+
+def test_the_first_calls_of_a_process_may_come_from_several_threads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALLS], capture_output=True, text=True, timeout=300
+    )
+    assert done.stdout == "[0.0, 1.0, 2.0, 3.0]\n", done.stderr
+
+
 def test_threads_trace_functions_of_their_own() -> None:
     def work(k: int) -> list[float]:
         def loss(x: Any) -> Any:

@@ -8,6 +8,7 @@ gets the user's arguments and gives the result and, where later calls may go fas
 
 import itertools
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import compress
@@ -260,24 +261,27 @@ def _shard_arg_fallback(arg: Any, sharding: Any, layout: Any) -> Any:
 
 
 _hooks: list[Any] = []
+_hooks_lock = threading.Lock()
 
 
 def _install_hooks() -> None:
-    """Give jaxlib the three process-wide settings that its call path reads.
+    """Give jaxlib the three process-wide settings that its call path reads, before any thread goes on to a call.
 
     jax installs its own when it is imported, before or after this, and then its values rule; nothing
     here depends on them, since only buffers reach the C++ path.
     """
-    if _hooks:
-        return
-    config = xla.config.Config
-    _hooks.extend(
-        config(f"fiveloop_{n}", v) for n, v in (("disable", False), ("x64", False), ("hook", None))
-    )
-    if _config_of_jax() is None:
-        xla.jax_jit.set_disable_jit_state(_hooks[0])
-        xla.jax_jit.set_enable_x64_state(_hooks[1])
-        xla.jax_jit.set_post_hook_state(_hooks[2])
+    with _hooks_lock:
+        if _hooks:
+            return
+        config = xla.config.Config
+        _hooks.extend(
+            config(f"fiveloop_{n}", v)
+            for n, v in (("disable", False), ("x64", False), ("hook", None))
+        )
+        if _config_of_jax() is None:
+            xla.jax_jit.set_disable_jit_state(_hooks[0])
+            xla.jax_jit.set_enable_x64_state(_hooks[1])
+            xla.jax_jit.set_post_hook_state(_hooks[2])
 
 
 def _config_of_jax() -> Any:
