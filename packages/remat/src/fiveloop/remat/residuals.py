@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir, prims, pytree, rules, transforms
+from fiveloop.core import Jaxpr, ir, prims, pytree, rules, trace, transforms
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import policies
@@ -111,6 +111,7 @@ class SavedResiduals:
     __repr__ = __str__
 
 
+@trace.boundary
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedResiduals:
     """The residuals of the derivative of `f` with respect to all its floating arguments: what it saves between its
     two passes.

@@ -236,6 +236,7 @@ class ResidualDifference:
         return self.plot()
 
 
+@trace.boundary
 def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ResidualExplanation:
     """Explain what the derivative of `f` with respect to all its floating arguments saves and why, and its memory
     over time.
