@@ -34,7 +34,12 @@ def chosen_loss(name: str, size: ModelSize) -> Loss:
     if name in POLICIES:
         policy = policy_named(name)
         return lambda params, windows: mean_nats(params, windows, size, policy)
-    return checkpoint(lambda params, windows: mean_nats(params, windows, size), budget=name)
+
+    @checkpoint(budget=name)
+    def loss(params: Any, windows: Any) -> Value:
+        return mean_nats(params, windows, size)
+
+    return loss
 
 
 def compared(budget: str | None) -> tuple[str, ...]:

@@ -111,7 +111,8 @@ def find_problem(options: Options) -> str | None:
         try:
             checkpoint(find_problem, budget=options.budget)
         except ValueError as error:
-            return f"--budget: {error}"
+            # The rest is a line of this file.
+            return f"--budget: {error}".partition("\n")[0]
     if not options.prompt:
         return "--prompt has to hold at least one character, and none was given"
     return None

@@ -1,6 +1,7 @@
 """What users of the peer's checkpoints ask for and do not have, by the number of the issue or of the fact.
 
-Above each test stands what the peer (version 0.12, on a CPU) does.
+Above each test stands what the peer (version 0.12, on a CPU) does. `test_offloaded_loops.py` has offloaded residuals of
+loops (#23869), `test_remat_budgets.py` budgets of whole models.
 """
 
 from __future__ import annotations
@@ -8,15 +9,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import custom_jvp, custom_vjp, grad, jit, jvp, make_jaxpr, vjp, vmap
+from fiveloop.core import (
+    compilation_counts,
+    custom_jvp,
+    custom_vjp,
+    grad,
+    jit,
+    jvp,
+    make_jaxpr,
+    vjp,
+    vmap,
+)
 from fiveloop.loops import cond, fori_loop, scan, switch, while_loop
-from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+from fiveloop.remat import (
+    checkpoint,
+    checkpoint_name,
+    explain_residuals,
+    policies,
+    saved_residuals,
+)
 from fiveloop.state import debug_callback, new_ref
 
 X = np.linspace(0.2, 0.9, 4, dtype=np.float32)
@@ -301,6 +319,14 @@ def test_4990_a_name_that_labels_nothing_is_reported_with_its_neighbour(caplog: 
         assert "test_needs_remat.py" in record.message
 
 
+# A table of options mapped one of them to None, and everything was saved (maxtext PR#3924).
+def test_3924_no_policy_saves_the_arguments_alone() -> None:
+    assert origins(checkpoint(step, policy=None), X, 2.0) == []
+    assert origins(checkpoint(lambda x: scan(lambda c, w: (step(c, w), None), x, WS)[0]), X) == [
+        "carry, result of mul"
+    ]
+
+
 # The derivative of `y = exp(x)` uses `y` itself, of which only an alias has a name: it is computed again (#12792).
 def test_12792_a_label_names_the_value_and_not_an_alias() -> None:
     @partial(checkpoint, policy=NAMED)
@@ -320,6 +346,69 @@ def test_24062_no_barrier_within_a_loop_nor_on_the_forward_pass() -> None:
     looped = lambda x: scan(lambda c, w: (checkpoint(step)(c, w), None), x, WS)[0].sum()
     assert "optimization_barrier" not in jit(grad(looped)).lower(X).as_text()
     assert "optimization_barrier" not in jit(checkpoint(step)).lower(X, X).as_text()
+
+
+def test_9661_a_function_that_is_checkpointed_anew_is_not_compiled_anew() -> None:
+    def once() -> int:
+        for policy in (None, NAMED):
+            chosen = checkpoint(step, policy=policy)
+            grad(lambda x, f=chosen: f(x, 2.0).sum())(X)
+            chosen(X, 2.0)
+        return compilation_counts().compiled
+
+    first = once()
+    assert once() == once() == first
+
+
+# --- What is saved and why: inside a scan it is "output of scan", without a line or a name (PR#13734, PR#15151) -----
+
+
+def test_15151_a_residual_is_told_with_its_line_its_place_and_its_users() -> None:
+    def looped(x: Any) -> Any:
+        return scan(lambda c, w: (cond(w[0] > 0.7, step, lambda c, w: c, c, w), None), x, WS)[0]
+
+    told = explain_residuals(checkpoint(looped, policy=NAMED), X)
+    (named,) = [r for r in told.residuals if r.label == "kept"]
+    assert named.path == ("checkpoint", "for", "cond branch 1")
+    assert (named.trips, named.bytes, named.bytes_each) == (3, 3 * X.nbytes, X.nbytes)
+    assert named.source is not None and named.source.line == step.__code__.co_firstlineno + 1
+    assert {(n.primitive, n.again) for n in named.needed_by} >= {("sin", True), ("cos", True)}
+    assert (named.policy, named.verdict) == (repr(NAMED), "save") and named.flops > 0
+    assert told.bytes == sum(r["bytes"] for r in told.to_dict()["residuals"])
+    less = told.compare(explain_residuals(checkpoint(looped), X))
+    assert [r.label for r in less.gone if r.label] == ["kept"]
+
+
+# --- The policies of the peer by their names, and a page of them (#12417, PR#23831); preferences (pytorch PR#125795) --
+
+OF_THE_PEER = """everything_saveable nothing_saveable dots_saveable checkpoint_dots dots_with_no_batch_dims_saveable
+checkpoint_dots_with_no_batch_dims offload_dot_with_no_batch_dims save_anything_except_these_names
+save_any_names_but_these save_only_these_names save_from_both_policies save_and_offload_only_these_names""".split()
+
+
+@pytest.mark.parametrize("name", OF_THE_PEER)
+def test_12417_the_guide_names_each_policy(name: str) -> None:
+    assert callable(getattr(policies, name))
+    root = Path(__file__).parent.parent.parent
+    assert f"`{name}" in (root / "docs" / "checkpointing.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kept"),
+    [
+        (policies.PREFER_SAVE, ["result of exp", "result of sin", "result of tanh"]),
+        (policies.PREFER_RECOMPUTE, ["result of tanh"]),
+    ],
+)
+def test_125795_preferences_are_weighed(verdict: Any, kept: list[str]) -> None:
+    """A product is not worth doing again; what a chain of functions makes from it may be."""
+
+    def layer(w: Any, x: Any) -> Any:
+        h = fnp.tanh(x @ w)
+        return fnp.exp(fnp.sin(h) * x + h * 2.0)
+
+    args = np.ones((8, 8), np.float32), np.ones((4, 8), np.float32)
+    assert origins(checkpoint(layer, policy=lambda eqn: verdict), *args) == kept
 
 
 # --- Custom rules with both modes (#3996) ----------------------------------------------------------------------------

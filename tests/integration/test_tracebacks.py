@@ -33,7 +33,7 @@ from fiveloop.core import (
 from fiveloop.core.ir.source import is_internal
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.loops import cond, for_loop, fori_loop, map, scan, switch, while_loop
-from fiveloop.remat import checkpoint
+from fiveloop.remat import checkpoint, explain_residuals, pareto, saved_residuals
 from fiveloop.state import new_ref
 
 X = fnp.asarray(np.array([1.0, 2.0, 3.0]))
@@ -103,6 +103,9 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
     "while": lambda f: while_loop(lambda x: x.sum() < 1, f, X),
     "cond": lambda f: cond(True, f, f, X),
     "switch": lambda f: switch(0, [f, f], X),
+    "saved_residuals": lambda f: saved_residuals(f, X),
+    "explain_residuals": lambda f: explain_residuals(f, X),
+    "pareto": lambda f: pareto(f, X),
 }
 
 

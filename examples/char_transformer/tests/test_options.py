@@ -34,7 +34,8 @@ def test_options_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         parse_options(arguments.split())
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error and "\n  at " not in error
 
 
 def test_an_empty_prompt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,11 +102,11 @@ def test_the_table_of_a_checkpointed_loop() -> None:
     tanh, carry = line_of("fnp.tanh(x @ w)"), line_of("fnp.sin(h) * x")
     outside = line_of("** 2).sum()")
     expected = f"""\
-  bytes  steps  value                 made at             in              needed by               verdict
-  3 KiB         argument `ws`                                             dot_general again       there anyway
-1.5 KiB     12  dot_general           {tanh}  for/checkpoint  tanh again              dots_saveable: save
-1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general again, mu…  computing again starts from…
-  128 B         mul                   {outside}                  mul                     no checkpoint is around
+  bytes  steps  value                 made at             in              needed by         verdict
+  3 KiB         argument `ws`                                             dot_general       there anyway
+1.5 KiB     12  dot_general           {tanh}  for/checkpoint  tanh again        save by dots_saveable
+1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  computing again starts from…
+  128 B         mul                   {outside}                  mul               no checkpoint is around
 
 saved  6.125 KiB in 4 values, 3 KiB of it there anyway
 again  15.4 k operations in the backward pass
@@ -114,6 +114,25 @@ again  15.4 k operations in the backward pass
     assert str(told).startswith(expected)
     assert repr(told) == str(told)
     assert "and 3 more, 3.125 KiB" in told.table(1)
+    for rows in (-1, "3"):
+        with pytest.raises((TypeError, ValueError), match=r"table: expected `rows` .*, got"):
+            told.table(rows)  # type: ignore[arg-type]  # that is the point
+
+
+def test_what_goes_back_is_not_computed_again() -> None:
+    """The derivative of a product multiplies by its operands; only the sine is computed again."""
+
+    def f(x: Any, y: Any) -> Any:
+        return fnp.sin(x) * y
+
+    needs = [
+        {str(n.primitive): n.again for n in r.needed_by}
+        for r in saved_residuals(checkpoint(f), X, X)
+    ]
+    assert sorted(map(sorted, (n.items() for n in needs))) == [
+        [("cos", True), ("sin", True)],
+        [("mul", False)],
+    ]
 
 
 def test_all_of_it_comes_back_from_json() -> None:
@@ -252,13 +271,29 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
 
 def test_notes_beside_points_do_not_overlap() -> None:
     drawn = picture.Picture("", picture.Axis("", 100, ()), picture.Axis("", 100, ()))
-    drawn.point(40, 50, "the first of three", "red")
-    drawn.point(40, 52, "the second of three", "red")
-    drawn.point(80, 51, "a third that ends far to the right", "red")
-    drawn.point(40, 90, "one that is high above", "red")
-    first, second, third, above = (height for _, _, height in drawn.notes)
+    points = [
+        (40, 50, "the first of three", "red"),
+        (40, 52, "the second of three", "red"),
+        (80, 51, "a third that ends far to the right", "red"),
+        (40, 90, "one that is high above", "red"),
+        (10, 20, "one with a dot in its way", "red"),
+        (14, 20, "", "red"),
+    ]
+    drawn.points(points)
+    first, second, third, above, around, _ = (height for _, _, height in drawn.notes)
     assert min(abs(first - second), abs(second - third), abs(first - third)) >= picture.LINE
     assert above == drawn.place(40, 90)[1] - 5
+    assert around - drawn.place(14, 20)[1] >= picture.LINE
+
+
+def test_pictures_name_their_axes_and_take_functions_that_need_no_memory() -> None:
+    for drawn, title in (
+        (explain_residuals(lambda x: x * 2.0, X).plot(), "temporary memory"),
+        (pareto(lambda x: x * 2.0, X).plot(), "estimated time"),
+    ):
+        words = [t.text for t in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+        assert title in words
+        assert words.count("0 B") == 1
 
 
 def test_budgets_that_cannot_be_met_have_a_line() -> None:

@@ -210,6 +210,12 @@ def test_a_name_cannot_be_both_saved_and_offloaded() -> None:
         policies.save_and_offload_only_these_names(
             names_which_can_be_saved="ab", names_which_can_be_offloaded=[]
         )
+    each: Any = lambda *names: iter(names)
+    assert policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=each("a"), names_which_can_be_offloaded=each("b")
+    ) == policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["a"], names_which_can_be_offloaded=["b"]
+    )
     with pytest.raises(TypeError, match="the name of a memory"):
         policies.offload_dot_with_no_batch_dims(offload_dst=3)  # type: ignore[arg-type]
 
@@ -253,6 +259,22 @@ def test_a_cut_within_another_checkpoint() -> None:
     assert nested(MUCH_AGAIN, everything) == nested(MUCH_AGAIN, MUCH_AGAIN) == {DOT, EXP}
     assert nested(MUCH_AGAIN, policies.dots_with_no_batch_dims_saveable) == {DOT}
     assert nested(MUCH_AGAIN, policies.nothing_saveable) == set()
+
+
+@pytest.mark.parametrize("budget", [0.0, 1.0])
+def test_a_policy_beside_a_budget_knows_the_labels(budget: float) -> None:
+    def blocks(w: Any, x: Any) -> Any:
+        for _ in range(6):
+            x = sp.sin(checkpoint_name(sp.tanh(x @ w), "hidden") @ w)
+        return x
+
+    size = np.ones((64, 64), np.float32)
+
+    policy = policies.save_anything_except_these_names("hidden")
+    f = checkpoint(blocks, policy=policy, budget=budget)
+    origins = [r.origin for r in saved_residuals(f, size, size)]
+    assert not {"named 'hidden'", "result of tanh"} & {*origins}
+    assert "result of dot_general" in origins
 
 
 def test_policies_with_a_choice_are_values() -> None:

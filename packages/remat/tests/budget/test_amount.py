@@ -44,6 +44,13 @@ def test_of_no_meaning(given: object) -> None:
         amount(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "text"), [(-0.0, "0%"), ("0.5%", "0.5%"), (1 / 3, "33.33%"), ("24MB", "22.89 MiB")]
+)
+def test_an_amount_prints_what_was_given(given: str | float, text: str) -> None:
+    assert str(amount(given)) == text
+
+
 def test_bytes_are_shown_in_the_largest_unit() -> None:
     assert [shown(n) for n in (12, 2048, 3 * 2**20, 5 * 2**30)] == [
         "12 B",

@@ -139,7 +139,7 @@ def checkpoint_split(
     """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
     p: CheckpointParams = eqn.params
     tell_of_unknown(p.unlabelled, p.jaxpr, p.origin.name, eqn.source)
-    p = replace(p, unlabelled=frozenset())
+    p = replace(p, jaxpr=labels_first(p.jaxpr), unlabelled=frozenset())
     if p.budget is not None and any(unknown):
         p = planned(p, unknown, eqn.source)
     at_hand = [
@@ -150,7 +150,7 @@ def checkpoint_split(
         transforms.body_work(p.jaxpr)
     )
     again = gives_again(plan, eqn)
-    cut = extend.split(labels_first(p.jaxpr), unknown, at_hand, inner, ensure_out_inst=again)
+    cut = extend.split(p.jaxpr, unknown, at_hand, inner, ensure_out_inst=again)
     known_ins, _ = util.partition(unknown, eqn.invars)
     known_outs, _ = util.partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)

@@ -11,7 +11,7 @@ follows the first that has an opinion. Policies that select have none of what th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from fiveloop.core import prims, rules, trace, transforms, util
@@ -174,8 +174,8 @@ def save_anything_except_these_names(*names: str) -> transforms.Composable:
 @trace.boundary
 def save_and_offload_only_these_names(
     *,
-    names_which_can_be_saved: Sequence[str],
-    names_which_can_be_offloaded: Sequence[str],
+    names_which_can_be_saved: Iterable[str],
+    names_which_can_be_offloaded: Iterable[str],
     offload_src: str = "device",
     offload_dst: str = "pinned_host",
 ) -> transforms.Composable:
@@ -227,19 +227,20 @@ def first_of(*policies: transforms.Policy) -> transforms.Composable:
     )
 
 
-def _names(where: str, argument: str, names: Sequence[str]) -> frozenset[str]:
+def _names(where: str, argument: str, names: Iterable[str]) -> frozenset[str]:
     if isinstance(names, str):
         raise TypeError(
             f"{where}: {argument} must be a sequence of names, got the string {names!r}"
         )
     if not isinstance(names, Iterable):
         raise TypeError(f"{where}: {argument} must be a sequence of names, got {names!r}")
-    for name in names:
+    given = [*names]
+    for name in given:
         if not isinstance(name, str):
             raise TypeError(
                 f"{where}: expected names as strings, got {name!r}; a list of names is unpacked, as in `(*names)`"
             )
-    return frozenset(names)
+    return frozenset(given)
 
 
 def names_in(policy: Any) -> frozenset[str]:

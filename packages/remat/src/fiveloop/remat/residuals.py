@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir, prims, pytree, rules, transforms
+from fiveloop.core import Jaxpr, ir, prims, pytree, rules, trace, transforms, util
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import policies
@@ -30,7 +30,7 @@ def number_of(number: int, noun: str) -> str:
 class Need:
     """An equation of the backward pass that uses a residual: its primitive and the line of the user's program.
 
-    `again` says that it is a part of what is computed again.
+    `again` says that it is a part of what is computed again, and not of the way back from that.
     """
 
     primitive: str
@@ -111,6 +111,7 @@ class SavedResiduals:
     __repr__ = __str__
 
 
+@trace.boundary
 def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedResiduals:
     """The residuals of the derivative of `f` with respect to all its floating arguments: what it saves between its
     two passes.
@@ -172,7 +173,8 @@ class Halves:
     def _residual(
         self, atom: ir.Atom, made: Maker | None, binder: ir.Var, at_hand: set[ir.Var]
     ) -> Residual:
-        needs = tuple(dict.fromkeys(_needs(self.linear, binder, False)))
+        linear = tuple(k >= self.num_res for k in range(len(self.linear.invars)))
+        needs = tuple(dict.fromkeys(_needs(self.linear, binder, linear)))
         if made is None:
             literal = isinstance(atom, ir.Literal)
             origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
@@ -279,7 +281,7 @@ def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
     budgets = [f"budget {c.budget}" for c in map(choice_of, (e for e, _ in made.around)) if c]
     name = budgets[0] if budgets else policy_name(policy)
     verdict = made.verdict(transforms.SavingPlan(policy))
-    if (around and not verdict.saves) or (not around and needs and all(n.again for n in needs)):
+    if (around and not verdict.saves) or (not around and any(n.again for n in needs)):
         return name if around else "", verdict.kind, "computing again starts from it"
     if not around and not in_body:
         return "", "save", "no checkpoint is around"
@@ -332,24 +334,36 @@ def _flops_again(made: Maker, at_hand: set[ir.Var]) -> int:
     return sum(flops[eqn] for eqn in again)
 
 
-def _needs(jaxpr: Jaxpr, v: ir.Var, again: bool) -> Iterator[Need]:
-    """The equations that use a value, at any depth and through what only hands it on."""
+@ir.once_per(lambda jaxpr, linear: (jaxpr, linear))
+def _linear_in(jaxpr: Jaxpr, linear: util.Mask) -> set[ir.Var]:
+    """The variables that depend on linear inputs; what computes the others again is nonlinear."""
+    return ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
+
+
+def _needs(jaxpr: Jaxpr, v: ir.Var, linear: util.Mask, within: bool = False) -> Iterator[Need]:
+    """The equations that use a value, at any depth and through what only hands it on.
+
+    `linear` inputs lead to what is not computed again, `within` a call that computes again.
+    """
+    late = _linear_in(jaxpr, linear)
     for eqn in ir.users(jaxpr).get(v, ()):
         bodies = [body for body in bodies_of(eqn) if body.plain]
         given = max((len(body.jaxpr.invars) for body in bodies), default=0)
         for body in bodies:
-            within = again or body.role == "recomputed"
-            for binder, operand in zip(
-                reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False
-            ):
+            pairs = [*zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)]
+            after = {binder for binder, operand in pairs if operand in late}
+            inner = tuple([binder in after for binder in body.jaxpr.invars])
+            for binder, operand in pairs:
                 if operand is v:
-                    yield from _needs(body.jaxpr, binder, within)
+                    again = within or body.role == "recomputed"
+                    yield from _needs(body.jaxpr, binder, inner, again)
         # The operands that no body gets, such as the index of a branch.
         own = eqn.invars[: max(len(eqn.invars) - given, 0)]
         if not bodies and _hands_on(eqn):
             for out in eqn.outvars:
-                yield from _needs(jaxpr, out, again)
+                yield from _needs(jaxpr, out, linear, within)
         elif v in own:
+            again = within and late.isdisjoint([*eqn.outvars, *ir.changed_refs(eqn)])
             yield Need(eqn.primitive.name, eqn.source, again)
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from fiveloop.core import errors, ir, prims, rules, util
+from fiveloop.core import errors, ir, prims, rules, trace, util
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass, replace
 from fiveloop.core.transforms.cost import equation_cost
 from fiveloop.core.transforms.eval import happens_once
@@ -157,15 +157,19 @@ class Composable:
         """The verdict on an equation; None if the policy has no opinion of it."""
         raise TypeError(f"{type(self).__name__} must define __call__")
 
+    @trace.boundary
     def __or__(self, other: object) -> Composable:
         return AnyOf((self, as_policy(_OTHER, other))) if callable(other) else NotImplemented
 
+    @trace.boundary
     def __ror__(self, other: object) -> Composable:
         return AnyOf((as_policy(_OTHER, other), self)) if callable(other) else NotImplemented
 
+    @trace.boundary
     def __and__(self, other: object) -> Composable:
         return AllOf((self, as_policy(_OTHER, other))) if callable(other) else NotImplemented
 
+    @trace.boundary
     def __rand__(self, other: object) -> Composable:
         return AllOf((as_policy(_OTHER, other), self)) if callable(other) else NotImplemented
 

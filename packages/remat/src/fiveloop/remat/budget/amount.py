@@ -35,7 +35,7 @@ class Amount:
         return least + int(self.size * (everything - least))
 
     def __str__(self) -> str:
-        return f"{self.size:.0%}" if self.fraction else shown(int(self.size))
+        return f"{100 * self.size:.4g}%" if self.fraction else shown(int(self.size))
 
 
 class UnattainableError(ValueError):
@@ -76,7 +76,7 @@ def amount(given: Any, where: str = "checkpoint: budget") -> Amount:
         return _of_text(given, where)
     if isinstance(given, numbers.Integral):
         return _of_int(int(given), where)
-    share = float(given)
+    share = float(given) + 0.0  # -0.0 is 0.0, too
     if not 0.0 <= share <= 1.0:
         raise ValueError(
             f"{where}: a float is a fraction from 0.0 to 1.0, got {share!r}; give bytes as an int or as text"

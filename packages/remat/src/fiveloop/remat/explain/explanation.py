@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fiveloop.core import Jaxpr, ir, prims, trace
+from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
+from fiveloop.core.primitives import check
 from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
@@ -99,9 +101,14 @@ class ResidualExplanation:
         """The most temporary bytes in one pass."""
         return max((m.bytes for m in self.moments if m.phase == phase), default=0)
 
+    @trace.boundary
     def table(self, rows: int | None = None) -> str:
         """The residuals as a table of at most so many rows, with the totals below; those alike share a row."""
         groups = _alike(self.residuals)
+        if rows is not None and check.known_int("table", "rows", rows) < 0:
+            check.bad_value(
+                f"table: expected `rows` not to be negative, got {rows}; None shows all"
+            )
         first = groups[:rows]
         lines = [table([_TITLES, *map(_row, first)], _WIDTHS)] if first else []
         rest = [r for group in groups[len(first) :] for r in group]
@@ -236,6 +243,7 @@ class ResidualDifference:
         return self.plot()
 
 
+@trace.boundary
 def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ResidualExplanation:
     """Explain what the derivative of `f` with respect to all its floating arguments saves and why, and its memory
     over time.
@@ -256,9 +264,8 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
     num_cts = len(program.invars) - len(halves.known.invars)
     residuals = sorted(halves.residuals(), key=lambda r: -r.bytes)
     line = timeline(program)
-    name = getattr(f, "__name__", type(f).__name__)
     return ResidualExplanation(
-        name,
+        flatten.function_name(f),
         tuple(residuals),
         halves.flops_again,
         _moments(line, backward_begins(line, program, num_cts)),
@@ -343,7 +350,7 @@ def _row(group: Sequence[Residual]) -> tuple[str, ...]:
     r = group[0]
     needs = dict.fromkeys(f"{n.primitive}{' again' if n.again else ''}" for n in r.needed_by)
     label = f"{r.label}: " if r.label and "named" not in r.origin else ""
-    verdict = f"{r.policy}: {r.verdict}" if r.policy and r.verdict != "recompute" else r.reason
+    verdict = f"{r.verdict} by {r.policy}" if r.policy and r.verdict != "recompute" else r.reason
     value = f"{label}{r.origin.removeprefix('result of ')}"
     return (
         shown(sum(r.bytes for r in group)),
@@ -406,13 +413,12 @@ def _drawn(told: Sequence[ResidualExplanation]) -> str:
     """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
     most = max([e.peak for e in told], default=0)
     longest = max([len(e.moments) for e in told], default=0)
-    ticks = tuple((most * k / 4, shown(most * k // 4)) for k in range(5))
     chart = picture.Picture(
         f"Temporary memory of {' and '.join(dict.fromkeys(e.name for e in told))}",
         picture.Axis(
             "equations in the order in which they run; of a loop, those of one step", longest, ()
         ),
-        picture.Axis("bytes", most * 1.1, ticks),
+        picture.axis("temporary memory", most, lambda size: shown(int(size))),
     )
     if len(told) == 1:
         _draw_passes(chart, told[0])

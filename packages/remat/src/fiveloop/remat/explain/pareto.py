@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Jaxpr, rules, trace, transforms
+from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass
 from fiveloop.remat import policies, residuals
@@ -102,21 +103,15 @@ class Pareto:
         longest = max((p.milliseconds for p in self.points), default=0.0)
         chart = picture.Picture(
             f"Memory and estimated time of {self.name}",
-            picture.Axis(
-                "peak of temporary memory",
-                most * 1.1,
-                tuple((most * k / 4, shown(most * k // 4)) for k in range(5)),
-            ),
-            picture.Axis(
-                "ms",
-                longest * 1.1,
-                tuple((longest * k / 4, f"{longest * k / 4:.3g} ms") for k in range(5)),
-            ),
+            picture.axis("peak of temporary memory", most, lambda size: shown(int(size))),
+            picture.axis("estimated time", longest, lambda time: f"{time:.3g} ms"),
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
-        for p in self.points:
-            colour = picture.COLOURS[0 if p.budget else 1]
-            chart.point(p.peak, p.milliseconds, p.name.removeprefix("budget="), colour)
+        dots = [
+            (p.peak, p.milliseconds, p.name.removeprefix("budget="), picture.COLOURS[not p.budget])
+            for p in self.points
+        ]
+        chart.points(dots)
         return picture.written(chart.svg(), path, "plot")
 
     def _repr_svg_(self) -> str:
@@ -148,7 +143,7 @@ def pareto(
             f"pareto: budgets must be a sequence, got {budgets!r}; one budget is `budgets=[{budgets!r}]`"
         )
     jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
-    name = getattr(f, "__name__", type(f).__name__)
+    name = flatten.function_name(f)
     found: dict[tuple[int, float], ParetoPoint] = {}
     missed: dict[str, int] = {}
     for given in budgets:

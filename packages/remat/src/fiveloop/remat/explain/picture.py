@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
@@ -11,7 +11,7 @@ from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass, field
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 72, 16, 36, 44
+LEFT, RIGHT, TOP, BOTTOM = 88, 16, 36, 44
 LETTER, LINE = 6, 13
 """The width of a letter of a note, and the height of a line."""
 COLOURS = ("#1b6ac9", "#c9461b", "#2d8a4e", "#8a5bc9", "#8a8a8a")
@@ -24,6 +24,16 @@ class Axis:
     title: str
     limit: float
     ticks: tuple[tuple[float, str], ...]
+
+
+def axis(title: str, most: float, words: Callable[[float], str]) -> Axis:
+    """Numbers from 0 to a little more than `most`, with a mark at each quarter of it.
+
+    >>> axis("time", 2.0, str).ticks
+    ((0.0, '0.0'), (0.5, '0.5'), (1.0, '1.0'), (1.5, '1.5'), (2.0, '2.0'))
+    """
+    marks = {words(most * k / 4): most * k / 4 for k in range(5)}
+    return Axis(title, most * 1.1, tuple((value, mark) for mark, value in marks.items()))
 
 
 @dataclass(slots=True)
@@ -67,17 +77,25 @@ class Picture:
         )
         self.text(end, height - 5, note, "end")
 
-    def point(self, x: float, y: float, note: str, colour: str) -> None:
-        """A dot with a note beside it, below those that are there."""
-        across, height = self.place(x, y)
-        self.parts.append(f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>')
+    def points(self, found: Sequence[tuple[float, float, str, str]]) -> None:
+        """Dots at x and y, each with a note beside it in a colour, below the notes and dots that are there."""
+        places = [self.place(x, y) for x, y, _, _ in found]
+        dots = [(across - 4, across + 4, height + 4) for across, height in places]
+        for (across, height), (_, _, note, colour) in zip(places, found, strict=True):
+            self.parts.append(
+                f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>'
+            )
+            self._note(note, across, height - 5, dots)
+
+    def _note(
+        self, note: str, across: float, height: float, dots: Sequence[tuple[float, float, float]]
+    ) -> None:
         side, gap = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
         width = LETTER * len(note)
         left = across + gap - (width if side == "end" else 0)
-        height -= 5
         while any(
             abs(height - other) < LINE and start < left + width and left < end
-            for start, end, other in self.notes
+            for start, end, other in (*dots, *self.notes)
         ):
             height += LINE
         self.notes.append((left, left + width, height))
@@ -92,17 +110,20 @@ class Picture:
             )
             self.text(x + 15, TOP - 6, note, "start")
 
-    def text(self, x: float, y: float, words: str, anchor: str, size: int = 11) -> None:
-        """Words at a place of the picture."""
+    def text(
+        self, x: float, y: float, words: str, anchor: str, size: int = 11, turn: int = 0
+    ) -> None:
+        """Words at a place of the picture, turned by so many degrees."""
         escaped = lazy.html().escape(words)
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escaped}</text>'
+            f'<text transform="translate({x:.1f} {y:.1f}) rotate({turn})" font-size="{size}" '
+            f'text-anchor="{anchor}">{escaped}</text>'
         )
 
     def svg(self) -> str:
         """The whole as SVG."""
         self.text(LEFT, 14, self.title, "start", 13)
-        corner, end = self.place(0, 0), self.place(self.x.limit, 0)
+        corner, end = (LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM)
         self.parts.append(
             f'<path d="M{LEFT},{TOP} L{corner[0]},{corner[1]} L{end[0]},{end[1]}" fill="none" stroke="#222"/>'
         )
@@ -112,6 +133,7 @@ class Picture:
         for value, words in self.y.ticks:
             self.text(LEFT - 6, self.place(0, value)[1] + 4, words, "end")
         self.text((corner[0] + end[0]) / 2, HEIGHT - 10, self.x.title, "middle")
+        self.text(16, (TOP + corner[1]) / 2, self.y.title, "middle", turn=-90)
         return "\n".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
