@@ -312,6 +312,7 @@ CHAINS: dict[str, Callable[[Any], Any]] = {
     "exponential": lambda c: ew.exp(-ew.exp(-ew.exp(-c))),
     "log": lambda c: ew.log(2 + ew.log(2 + ew.log(2 + c * c))),
     "tanh": lambda c: sp.tanh(sp.tanh(sp.tanh(c))),
+    "sqrt": lambda c: ew.exp(-ew.sqrt(1 + ew.sqrt(2 + ew.sqrt(1 + c * c)))),
     "sine": lambda c: sp.sin(sp.sin(sp.sin(c))),
 }
 """Chains of three functions, under the name of the operation that is lowered for each."""
