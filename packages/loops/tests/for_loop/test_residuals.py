@@ -306,3 +306,34 @@ def test_an_element_read_from_a_large_ref_is_kept_alone() -> None:
     check_grads(total, (x, np.float64(0.5)), order=1, rtol=1e-5)
     one = jit(grad(total, 1)).lower(x, np.float64(0.5)).compile().memory_analysis()
     assert one.temp < 1000 * 8
+
+
+CHAINS: dict[str, Callable[[Any], Any]] = {
+    "exponential": lambda c: ew.exp(-ew.exp(-ew.exp(-c))),
+    "log": lambda c: ew.log(2 + ew.log(2 + ew.log(2 + c * c))),
+    "tanh": lambda c: sp.tanh(sp.tanh(sp.tanh(c))),
+    "sqrt": lambda c: ew.exp(-ew.sqrt(1 + ew.sqrt(2 + ew.sqrt(1 + c * c)))),
+    "sine": lambda c: sp.sin(sp.sin(sp.sin(c))),
+}
+"""Chains of three functions, under the name of the operation that is lowered for each."""
+
+
+def chain_in_a_branch(f: Callable[[Any], Any], c: Any) -> Any:
+    return cond(c[0] > 0, f, lambda c: 0.5 * c, c)
+
+
+def chain_in_a_loop(f: Callable[[Any], Any], c: Any) -> Any:
+    return scan(lambda d, _: (f(d), None), c, None, length=7)[0]
+
+
+@pytest.mark.parametrize("within", [lambda f, c: f(c), chain_in_a_branch, chain_in_a_loop])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_functions_is_computed_once(
+    name: str, within: Callable[[Callable[[Any], Any], Any], Any]
+) -> None:
+    def total(x: Any, xs: Any) -> Any:
+        return scan(lambda c, y: (within(CHAINS[name], c * y), None), x, xs)[0].sum()
+
+    x, xs = drawn(64), drawn(50, 64)
+    text = jit(grad(total)).lower(x, xs).as_text()
+    assert text.count(f"stablehlo.{name} ") == 3

@@ -15,10 +15,10 @@ from fiveloop.core import ir, rules
 P = TypeVar("P")
 
 DIVISION = 4
-"""Divisions, remainders and roots."""
+"""Divisions and remainders."""
 
 EXP = 20
-"""Functions evaluated by a short series, many elements at once."""
+"""Functions evaluated by a short series, many elements at once, and square roots, which take as long to do again."""
 
 SLOW = 120
 """Functions evaluated by a long series or by a loop."""
