@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ if client.jaxlib_version() >= (0, 12):
 """How many times the bytes of the policy, on blocks of two products, plans of stages of one product each need here."""
 
 
+@cache
 def planner_of(name: str) -> plan.Planner:
     model = MODELS[name]
     jaxpr, names = residuals.staged("f", partial(model.loss, LIBRARY), *model.arguments())
@@ -108,6 +109,18 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
         else:
             again = map(transforms.operations_of, (passes(ours), all_saved))
             assert operator.sub(*again) <= theirs.flops_again
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_larger_budget_takes_no_more_time_and_no_fewer_bytes(name: str) -> None:
+    planner = planner_of(name)
+    least, most = planner.least, planner.everything
+    found = [planner.within(least + k * (most - least) // 9) for k in range(10)]
+    plans = [chosen for chosen in found if chosen is not None]
+    assert len(plans) == len(found)
+    assert [c.bytes for c in plans] == sorted(c.bytes for c in plans)
+    assert [c.time for c in plans] == sorted((c.time for c in plans), reverse=True)
+    assert plans[0].bytes < plans[-1].bytes
 
 
 @pytest.mark.parametrize("name", ["mixer", "diffusion"])

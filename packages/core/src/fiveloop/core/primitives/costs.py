@@ -15,10 +15,13 @@ from fiveloop.core import ir, rules
 P = TypeVar("P")
 
 DIVISION = 4
-"""Divisions and remainders."""
+"""Divisions, remainders and reciprocal roots."""
+
+ROOT = 16
+"""Square roots, which a loop had better keep, as it does functions."""
 
 EXP = 20
-"""Functions evaluated by a short series, many elements at once, and square roots, which take as long to do again."""
+"""Functions evaluated by a short series, many elements at once."""
 
 SLOW = 120
 """Functions evaluated by a long series or by a loop."""

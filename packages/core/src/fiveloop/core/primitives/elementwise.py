@@ -452,14 +452,14 @@ square: family.Unary = family.unary(
     kinds="iufc",
 )
 sqrt: family.Unary = family.unary(
-    "sqrt", "The square root.", hlo.sqrt, lambda t, y, x: div(mul(t, 0.5), y), flops=costs.EXP
+    "sqrt", "The square root.", hlo.sqrt, lambda t, y, x: div(mul(t, 0.5), y), flops=costs.ROOT
 )
 rsqrt: family.Unary = family.unary(
     "rsqrt",
     "One over the square root.",
     hlo.rsqrt,
     lambda t, y, x: mul(t, mul(-0.5, div(rsqrt(x), x))),
-    flops=costs.EXP,
+    flops=costs.DIVISION,
 )
 cbrt: family.Unary = family.long_series(
     "cbrt", "The real cube root.", hlo.cbrt, lambda t, y, x: div(t, mul(square(y), 3)), kinds="f"

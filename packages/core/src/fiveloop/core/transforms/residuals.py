@@ -22,7 +22,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.primitives.costs import EXP
+from fiveloop.core.primitives.costs import ROOT
 from fiveloop.core.transforms.cost import equation_cost, equation_time
 
 P = TypeVar("P", bound=Hashable)
@@ -175,8 +175,8 @@ class _Node:
 
 
 def _functions(eqn: ir.Eqn) -> int:
-    """How many functions such as exp an equation computes for each element."""
-    return equation_cost(eqn).flops // (EXP * max(_made(eqn), 1))
+    """How many functions such as exp, or square roots, an equation computes for each element."""
+    return equation_cost(eqn).flops // (ROOT * max(_made(eqn), 1))
 
 
 def akin(eqns: Iterable[ir.Eqn], others: Set[ir.Eqn]) -> set[ir.Eqn]:

@@ -34,7 +34,7 @@ what stages need, put together.
 FIRST = 3
 """Of how many plans the one of fewest bytes is found: what stages need, put together, may be more than they need."""
 
-LARGE = 4_000
+LARGE = 3_000
 """How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
 
 ALIKE = 1.01
