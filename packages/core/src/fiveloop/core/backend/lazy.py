@@ -45,7 +45,7 @@ class Modules:
     """
 
     CHARACTERS = 2**18
-    PROGRAMS = 32
+    PROGRAMS = 16
     """After so many programs, one millisecond saved for each has paid for the import of the bindings."""
 
     def __init__(self) -> None:

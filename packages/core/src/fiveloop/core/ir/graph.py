@@ -97,7 +97,7 @@ def needed(
     for eqn in reversed(eqns):
         left = keep(eqn, used)
         if left is not None:
-            used |= ir.used_vars(left.invars)
+            used.update([a for a in left.invars if isinstance(a, ir.Var)])
             kept.append(left)
     return kept[::-1], used
 

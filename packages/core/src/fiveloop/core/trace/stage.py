@@ -60,14 +60,21 @@ class StageTrace(tracer.Trace):
         self._captured: dict[int, tuple[Value, Value, ir.Var]] = {}
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        atoms = [
-            x.binder if type(x) is StageTracer and x._trace is self else self.atom(x) for x in args
-        ]
-        avals, effects = rules.abstract_eval_rules[prim]([a.aval for a in atoms], params)
+        atoms: list[ir.Atom] = []
+        in_avals: list[ir.Aval] = []
+        for x in args:  # in one loop, as every operation comes here
+            atom = x.binder if type(x) is StageTracer and x._trace is self else self.atom(x)
+            atoms.append(atom)
+            in_avals.append(atom.aval)
+        avals, effects = rules.abstract_eval_rules[prim](in_avals, params)
         source = tracer.current_source()
-        outvars = [ir.Var(aval) for aval in avals]
+        outvars: list[ir.Var] = []
+        outs: list[Value] = []
+        for aval in avals:
+            outvars.append(var := ir.Var(aval))
+            outs.append(StageTracer(self, var, source))
         self.eqns.append(ir.Eqn(prim, atoms, outvars, params, effects, source))
-        return [StageTracer(self, var, source) for var in outvars]
+        return outs
 
     def atom(self, x: Value) -> ir.Atom:
         """A value as an operand of this jaxpr."""

@@ -139,7 +139,9 @@ class JvpTrace(tracer.Trace):
     parent: tracer.Trace
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        primals, tangents, constant = list[Value](), list[ad.Tangent](), True
+        primals: list[Value] = []
+        tangents: list[ad.Tangent] = []
+        constant = True
         for x in args:
             primal, tangent = self.pair(x)
             primals.append(primal)
