@@ -223,7 +223,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
     ),
     "a policy that is not called beside another": (
-        lambda: save_only_these_names | policies.dots_saveable,  # type: ignore[operator]  # that is the point
+        lambda: save_only_these_names | policies.dots_saveable,
         TypeError,
         f"a policy beside `|` or `&` must take one equation, or be of the form (primitive, *avals, **params); "
         f"`save_only_these_names` (line {line_of(save_only_these_names)}) takes "
