@@ -27,6 +27,7 @@ from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.shape import stack
+from fiveloop.core.rules import Slots
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import debug_print
 
@@ -225,6 +226,12 @@ def test_an_offload_takes_its_two_memories_in_order() -> None:
     assert (there.kind, there.src, there.dst) == ("offload", "device", "unpinned_host")
     with pytest.raises(TypeError, match=r"Offload: src must be the name of a memory.* got 3"):
         policies.Offload(3)  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("slots", [0, -3, 1.5, True, None])
+def test_states_that_are_saved_are_counted(slots: Any) -> None:
+    with pytest.raises(ValueError, match="Slots: slots must be an integer above 0, got"):
+        Slots(slots=slots)
 
 
 def test_composed_policies_are_values() -> None:

@@ -61,6 +61,10 @@ class Slots(Verdict):
     kind: str = "slots"
     slots: int = 1
 
+    def __post_init__(self) -> None:
+        if type(self.slots) is not int or self.slots < 1:
+            raise ValueError(f"Slots: slots must be an integer above 0, got {self.slots!r}")
+
 
 MEMORIES = ("device", "pinned_host", "unpinned_host")
 """The memories that XLA knows by name."""
