@@ -17,6 +17,7 @@ from fiveloop.core.transforms import LIGHT, gradient_time, operations_of
 from fiveloop.loops import scan
 from fiveloop.remat import checkpoint, checkpoint_name, policies, residuals, timeline
 from fiveloop.remat.budget import options, plan, plans, search
+from fiveloop.state import debug_callback
 
 KEEP = policies.everything_saveable
 
@@ -327,3 +328,28 @@ def test_sizes_that_are_no_numbers() -> None:
 
 def square(x: Any) -> Any:
     return x * x
+
+
+def test_a_loop_in_a_loop_under_a_budget() -> None:
+    """The stage of the inner loop has no policy of its own: plans of its body alone."""
+    ws = WS[0][:3, :4]
+
+    def rows(x: Any) -> Any:
+        inner = lambda h: scan(lambda h, w: (sp.tanh(h * w), None), h, ws)[0]
+        return (scan(lambda h, w: (inner(h) * w, None), x, ws)[0] ** 2).sum()
+
+    for budget in (0.0, 1.0):
+        got = grad(checkpoint(rows, budget=budget))(ws[0])
+        np.testing.assert_allclose(got, grad(rows)(ws[0]), rtol=1e-5)
+
+
+def test_a_program_that_calls_back_keeps_within_a_budget() -> None:
+    seen: list[float] = []
+
+    def noted(x: Any) -> Any:
+        y = sp.sin(x).sum()
+        debug_callback(lambda y: seen.append(float(y)), y)
+        return sp.sin(y)
+
+    jit(grad(checkpoint(noted, budget=0.5)))(X).block_until_ready()
+    assert len(seen) == 1

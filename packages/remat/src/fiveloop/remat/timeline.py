@@ -182,7 +182,7 @@ class _Layout:
             self.add_bodies(op, bodies)
         elif prim is prims.put_p:
             op.over = [(outs[0], ins[0])]
-        else:
+        elif outs:
             self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
             return [self.add(replace(op, outs=[v], first=k))[0] for k, v in enumerate(outs)]

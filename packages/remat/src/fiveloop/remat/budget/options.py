@@ -307,7 +307,7 @@ def _steps(
                 # A step's part of what is kept is taken out of the stack.
                 (Save(first, last, o), o.kept + o.backward + beside, o.kept, o.again)
                 for o in options
-                if o.policy is not None or len(options) == 1
+                if o.policy is not None or any(o.parts) or len(options) == 1
             ]
             if length > 1 and any(unknown):
                 inner = [min(found[k, k + 1], key=lambda step: step[2]) for k in range(first, last)]
