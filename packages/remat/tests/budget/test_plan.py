@@ -334,8 +334,10 @@ def test_a_loop_in_a_loop_under_a_budget() -> None:
     """The stage of the inner loop has no policy of its own: plans of its body alone."""
     ws = WS[0][:3, :4]
 
+    def inner(h: Any) -> Any:
+        return scan(lambda h, w: (sp.tanh(h * w), None), h, ws)[0]
+
     def rows(x: Any) -> Any:
-        inner = lambda h: scan(lambda h, w: (sp.tanh(h * w), None), h, ws)[0]
         return (scan(lambda h, w: (inner(h) * w, None), x, ws)[0] ** 2).sum()
 
     for budget in (0.0, 1.0):
