@@ -31,6 +31,7 @@ import numpy as np
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, vmap
+from fiveloop.core.backend import lazy
 from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
 from fiveloop.state import new_ref
 
@@ -189,6 +190,12 @@ def in_use() -> float:
     return pages * os.sysconf("SC_PAGESIZE") / MEGABYTE - free_in_heap()
 
 
+def compile_first_programs() -> None:
+    """Compile as many programs as a process compiles before it loads MLIR's bindings, which it then keeps."""
+    for size in range(1, lazy.Modules.PROGRAMS + 3):
+        jit(lambda x: fnp.tanh(x) * 2.0)(np.ones(size, np.float32))
+
+
 def soak(step: Step, times: int, seconds: float) -> Outcome:
     """Do a work so often, in slices; a slice that runs out of its share of the seconds does less."""
     numbers = count()
@@ -208,6 +215,7 @@ def run(name: str, scale: float, seconds: float) -> bool:
     """Soak one kind of work, tell what it did to memory, and say whether that stayed flat."""
     use_one_arena()
     work = WORKS[name]
+    compile_first_programs()
     begin = time.monotonic()
     outcome = soak(work.make(), int(work.times * scale), seconds)
     flat = outcome.grown <= MAY_GROW
