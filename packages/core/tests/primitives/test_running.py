@@ -167,3 +167,12 @@ def test_refusals() -> None:
         c.cummax(np.ones(3, np.complex64))
     with pytest.raises(TypeError, match="linear_recurrence: expected operands of one type"):
         c.linear_recurrence(np.ones(3), np.ones(4))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_is_written_over_what_is_read_for_the_last_time(axis: int) -> None:
+    """A loop fills no second array: beside the operand are some numbers, and a copy where axes are swapped."""
+    x = np.ones((64, 64), np.float32)
+    compiled = jit(lambda x: c.cumsum(mul(x, x), axis) @ x).lower(x).compile()
+    assert compiled.memory_analysis().temp < (axis + 1.5) * x.nbytes
+    np.testing.assert_array_equal(compiled(x), np.cumsum(x, axis) @ x)

@@ -276,6 +276,11 @@ class Builder:
         finally:
             frame.loops.pop()
 
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether what is written now stands in a loop."""
+        return any(frame.loops for frame in self._frames)
+
     def before_loops(
         self, x: IRValue, name: str, least: int, make: Callable[[], IRValue]
     ) -> IRValue | None:

@@ -123,6 +123,7 @@ class _Module:
     uses_order: bool = False
     computed: set[object] = field(default_factory=set)
     host_functions: list[host_calls.HostFunction] = field(default_factory=list)
+    has_early: bool = False  # whether an array has been made at the beginning, to be written over
     written: set[str] = field(default_factory=set)  # arrays that an update has given
     mark: IRValue | None = None  # the counter as an order has given it
 
@@ -164,6 +165,44 @@ class LowerContext:
             self.b, module.emission, [index, *operands], [fixed[0], *fixed], light
         )
         return outs
+
+    def late(
+        self, written: hlo.IRValues, read: hlo.IRValues
+    ) -> tuple[list[IRValue], list[IRValue]]:
+        """Operands that are written over and those that are read; made of numbers alone, the former come last.
+
+        A compiler that runs breadth first makes such an array at the beginning, one for each that is written to. So
+        the first of a program may stay as it is.
+        """
+        early = {x.name for x in written if self._is_early(x)}
+        there = {x.name: x for x in [*written, *read] if x.name not in self._fixed and x.shape}
+        given = [*written], [*read]
+        if not there or not early or self._module.emission.branches or self.b.is_in_loop:
+            return given
+        if not self._module.has_early:
+            self._module.has_early = True
+            return given
+        # -0.0 changes no number, and 0.0 would make 0.0 of -0.0.
+        zeros = {
+            x.name: hlo.constant(self.b, -np.zeros((), x.dtype), (), x.dtype)
+            for x in written
+            if x.name in early
+        }
+        after = hlo.optimization_barrier(self.b, [*zeros.values(), *there.values()])
+        named = dict(zip([*zeros, *there], after, strict=True))
+
+        def ready(x: IRValue) -> IRValue:
+            if x.name not in early:
+                return named.get(x.name, x)
+            zero = hlo.broadcast_in_dim(self.b, named[x.name], x.shape, ())
+            return hlo.add(self.b, x, zero)
+
+        return [*map(ready, written)], [*map(ready, read)]
+
+    def _is_early(self, x: IRValue) -> bool:
+        """Whether an array is made of numbers alone, and of such to which one can be added."""
+        is_number = x.dtype.kind in "iuf" or x.dtype.name == "bfloat16"
+        return x.name in self._fixed and is_number and bool(x.shape)
 
     def note_computed(self, key: object) -> None:
         """Remember that the program has computed the value named `key`, in the region that is being written."""

@@ -281,13 +281,13 @@ def row_loop(
     def body(carried: list[hlo.IRValue]) -> list[hlo.IRValue]:
         i, carry, out = carried
         place = hlo.sub(b, last, i) if reverse else i
-        rows = [hlo.reshape(b, hlo.dynamic_slice(b, x, [place, *rest], (1, *row)), row) for x in xs]
+        read = [hlo.dynamic_slice(b, x, [place, *rest], (1, *row)) for x in [*xs[:-1], out]]
+        rows = [hlo.reshape(b, x, row) for x in read]
         new = step(carry, rows)
         written = hlo.reshape(b, new, (1, *row))
         return [hlo.add(b, i, one), new, hlo.dynamic_update_slice(b, out, written, [place, *rest])]
 
-    empty = hlo.constant(b, 0, (n, *row), init.dtype)
-    start = [zero, hlo.broadcast_in_dim(b, init, row, ()), empty]
+    start = [zero, hlo.broadcast_in_dim(b, init, row, ()), xs[-1]]
     return hlo.while_(b, start, lambda c: hlo.compare(b, c[0], stop, "LT"), body)[2]
 
 

@@ -62,6 +62,11 @@ def _sort_aval(avals: ir.Avals, p: SortParams) -> list[ir.Aval]:
     return list(xs)
 
 
+def _sort_lower(ctx: Any, xs: hlo.IRValues, p: SortParams) -> list[hlo.IRValue]:
+    in_place, _ = ctx.late(xs, [])
+    return hlo.sort(ctx.b, in_place, p.axis, num_keys=p.num_keys, stable=p.stable)
+
+
 def _sort_jvp(primals: ad.Values, tangents: ad.Tangents, p: SortParams) -> ad.Duals:
     """Sort the places along with the elements, and take the tangents from there."""
     places = shape.iota(np.int32, primals[0].shape, p.axis)
@@ -76,7 +81,7 @@ rules.define(
     sort_p,
     abstract_eval=rules.pure(_sort_aval),
     cost=costs.sort_cost,
-    lower=lambda ctx, xs, p: hlo.sort(ctx.b, xs, p.axis, num_keys=p.num_keys, stable=p.stable),
+    lower=_sort_lower,
     jvp=_sort_jvp,
     batch=broadcast.batch_in_front(sort_p, broadcast.along_next_axis),
 )
