@@ -156,7 +156,8 @@ def test_cotangents_of_outputs_are_never_there_as_a_whole() -> None:
         unfused = (
             jit(grad(lambda *args: small(*args))).lower(*of_rows).compile().memory_analysis().temp
         )
-    assert fused < unfused - 0.9 * of_rows[0].nbytes
+    assert fused < 2.1 * of_rows[0].nbytes
+    assert fused < 1.01 * unfused
     step = 1e-5 * RNG.normal(size=ROWS.shape)
     slope = (float(loss(ROWS + step, ROWS)) - float(loss(ROWS - step, ROWS))) / 2.0
     found = np.asarray(jit(grad(loss))(ROWS, ROWS))

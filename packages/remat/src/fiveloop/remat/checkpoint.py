@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import ad, extend, trace, transforms, util
+from fiveloop.core import Jaxpr, ad, extend, ir, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call import forward_residuals, gives_again, kept_outs, set_apart
@@ -210,3 +210,20 @@ extend.define(
     bodies=checkpoint_bodies,
 )
 discharge.define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
+
+
+def without_calls(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with the equations of checkpoints in their place, where they need no barrier: passes see them there."""
+
+    def within(eqn: extend.Eqn) -> tuple[list[extend.Eqn], Sequence[extend.Atom]] | None:
+        if eqn.primitive is checkpoint_p and not eqn.params.prevent_cse:
+            return ir.inlined(without_calls(eqn.params.jaxpr), eqn.invars)
+        params = ir.with_jaxprs(eqn.params, without_calls)
+        return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
+
+    return ir.replaced(jaxpr, within)
+
+
+extend.register_pass(
+    extend.Pass("checkpoints", ("dce",), applies=ir.holding(checkpoint_p), run=without_calls)
+)

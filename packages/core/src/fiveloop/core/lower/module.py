@@ -166,26 +166,23 @@ class LowerContext:
         )
         return outs
 
-    def late(
-        self, written: hlo.IRValues, read: hlo.IRValues
-    ) -> tuple[list[IRValue], list[IRValue]]:
-        """Operands that are written over and those that are read; made of numbers alone, the former come last.
+    def late(self, xs: hlo.IRValues) -> list[IRValue]:
+        """Operands, some of which are written over: those made of numbers alone come after the others.
 
         A compiler that runs breadth first makes such an array at the beginning, one for each that is written to. So
         the first of a program may stay as it is.
         """
-        early = {x.name for x in written if self._is_early(x)}
-        there = {x.name: x for x in [*written, *read] if x.name not in self._fixed and x.shape}
-        given = [*written], [*read]
+        early = {x.name for x in xs if self._is_early(x)}
+        there = {x.name: x for x in xs if x.name not in self._fixed and x.shape}
         if not there or not early or self._module.emission.branches or self.b.is_in_loop:
-            return given
+            return list(xs)
         if not self._module.has_early:
             self._module.has_early = True
-            return given
+            return list(xs)
         # -0.0 changes no number, and 0.0 would make 0.0 of -0.0.
         zeros = {
             x.name: hlo.constant(self.b, -np.zeros((), x.dtype), (), x.dtype)
-            for x in written
+            for x in xs
             if x.name in early
         }
         after = hlo.optimization_barrier(self.b, [*zeros.values(), *there.values()])
@@ -197,7 +194,7 @@ class LowerContext:
             zero = hlo.broadcast_in_dim(self.b, named[x.name], x.shape, ())
             return hlo.add(self.b, x, zero)
 
-        return [*map(ready, written)], [*map(ready, read)]
+        return [*map(ready, xs)]
 
     def _is_early(self, x: IRValue) -> bool:
         """Whether an array is made of numbers alone, and of such to which one can be added."""

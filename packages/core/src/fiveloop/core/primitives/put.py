@@ -66,7 +66,7 @@ def _put_aval(avals: ir.Avals, p: take.PutParams) -> list[ir.Aval]:
 
 def _put_lower(ctx: Any, operands: hlo.IRValues, p: take.PutParams) -> list[hlo.IRValue]:
     x, v, *positions = operands
-    (x,), (v,) = ctx.late([x], [v])
+    x, v = ctx.late([x, v])
     if p.indexer.is_block:
         return [windows.put_block(ctx.b, x, v, p.indexer, positions)]
     promised = (p.unique, p.ascending)

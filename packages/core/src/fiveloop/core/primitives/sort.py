@@ -63,8 +63,7 @@ def _sort_aval(avals: ir.Avals, p: SortParams) -> list[ir.Aval]:
 
 
 def _sort_lower(ctx: Any, xs: hlo.IRValues, p: SortParams) -> list[hlo.IRValue]:
-    in_place, _ = ctx.late(xs, [])
-    return hlo.sort(ctx.b, in_place, p.axis, num_keys=p.num_keys, stable=p.stable)
+    return hlo.sort(ctx.b, ctx.late(xs), p.axis, num_keys=p.num_keys, stable=p.stable)
 
 
 def _sort_jvp(primals: ad.Values, tangents: ad.Tangents, p: SortParams) -> ad.Duals:

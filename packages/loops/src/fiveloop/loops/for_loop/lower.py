@@ -20,9 +20,8 @@ def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValu
     """Whole turns in a while loop, and the steps that are left after it: in a loop as well if they are counted."""
     if len(operands) != p.first_ref:
         raise TypeError("`for` has no lowering over Refs: discharge it first (`discharge_state`)")
-    carry, consts = ctx.late(operands[p.num_consts :], operands[: p.num_consts])
-    steps = _Steps(ctx, p, consts)
-    outs = _run(ctx, steps, steps.start(carry))
+    steps = _Steps(ctx, p, operands[: p.num_consts])
+    outs = _run(ctx, steps, steps.start(ctx.late(operands[p.num_consts :])))
     return outs[: len(operands) - p.num_consts]
 
 

@@ -211,4 +211,6 @@ def _told(done: Planned) -> Planned:
     return replace(done, loop=loop)
 
 
-passes.register_pass(passes.Pass("plan", after=("dce", "replay"), applies=is_changed, run=plan))
+passes.register_pass(
+    passes.Pass("plan", after=("dce", "replay", "checkpoints"), applies=is_changed, run=plan)
+)

@@ -16,7 +16,7 @@ def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IR
     """Write condition and body in place."""
     if len(operands) != p.first_ref:
         raise TypeError("`while` has no lowering over Refs: discharge it first (`discharge_state`)")
-    carry, consts = ctx.late(operands[p.num_consts :], operands[: p.num_consts])
+    consts, carry = list(operands[: p.num_consts]), ctx.late(operands[p.num_consts :])
 
     def holds(args: hlo.IRValues) -> hlo.IRValue:
         pred: hlo.IRValue = ctx.inline(p.cond, [*consts, *args])[0]
