@@ -120,18 +120,19 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint(misfit, budget="lots"),
         ValueError,
         "checkpoint: budget must be a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a "
-        "fraction from 0.0 to 1.0 (a float, or '50%'), got 'lots'",
+        "fraction from 0.0 to 1.0 (a float, or '50%'), got 'lots'; the units of text are B, kB, MB, GB, TB, KiB, MiB, "
+        "GiB, TiB and %",
     ),
     "budget that is no number": (
         lambda: checkpoint(misfit, budget=float("nan")),
         ValueError,
-        "checkpoint: budget: a float is a fraction from 0.0 to 1.0, got nan; give bytes as an int or as text",
+        "checkpoint: budget: a number with a point or an exponent is a fraction from 0.0 to 1.0, got nan",
     ),
     "budget of bytes as a float": (
         lambda: checkpoint(misfit, budget=2.5e9),
         ValueError,
-        "checkpoint: budget: a float is a fraction from 0.0 to 1.0, got 2500000000.0; give bytes as an "
-        "int or as text",
+        "checkpoint: budget: a number with a point or an exponent is a fraction from 0.0 to 1.0, got 2500000000.0; "
+        "for bytes write '2500000000 B'",
     ),
     "budget that may mean either": (
         lambda: checkpoint(misfit, budget=1),
