@@ -74,7 +74,7 @@ def test_labels_and_the_minimum_cut_are_told() -> None:
     assert {r.policy for r in cut} == {"minimum_cut"}
     named = [r for r in cut if r.label]
     assert [(r.label, r.origin, r.policy) for r in named] == [
-        ("hidden", "result of tanh", "minimum_cut")
+        ("hidden", "named 'hidden'", "minimum_cut")
     ]
     chosen = policies.save_only_these_names("hidden")
     (named_too,) = [r for r in saved_residuals(under(chosen), WS, X) if r.label]
