@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import jit, make_jaxpr, value_and_grad
+from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import (
     checkpoint,
@@ -365,3 +365,23 @@ def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:
     assert {r.policy for r in found.residuals if r.verdict == "save"} == {"budget 50%"}
     assert "under a budget of 50%, of plans from" in str(found)
     assert found.to_dict()["plans"][0]["bytes"] == plan.bytes
+
+
+def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names() -> None:
+    def deep(ws: Any, n: Any, x: Any) -> Any:
+        for w in ws["w"]:
+            x = x + fnp.sin(fnp.tanh(x @ w)) @ w
+        return (x**2).sum() * n
+
+    ws, x = {"w": [np.ones((64, 64), np.float32)] * 6}, np.ones((128, 64), np.float32)
+    f = checkpoint(deep, budget=0.0)
+    in_some = explain_residuals(lambda ws: f(ws, 2, x), ws)
+    with pytest.raises(ValueError, match=rf"\({in_some.choices[0].least} bytes\) at least"):
+        grad(checkpoint(deep, budget="1 kB"))(ws, 2, x)
+    assert (in_some.arguments, in_some.to_dict()["arguments"]) == (("`ws`",), ["`ws`"])
+    in_all = explain_residuals(f, ws, 2, x)
+    assert in_all.choices[0].least != in_some.choices[0].least
+    line = "       for the derivative in `ws`, `x`; in others it has plans of its own"
+    assert line in str(in_all).splitlines()
+    many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[x] * 9)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -145,6 +146,13 @@ class Halves:
     time: float
 
     @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments in which the derivative is taken, a tree of several arrays as one."""
+        pairs = zip(self.known.in_avals, self.names, strict=True)
+        paths = [name for a, name in pairs if a.differentiable and name != CLOSED_OVER]
+        return tuple(dict.fromkeys(_ARGUMENT.findall(" ".join(paths))))
+
+    @property
     def kept(self) -> tuple[ir.Atom, ...]:
         """The residuals, as the known half makes them."""
         return self.known.outvars[len(self.known.outvars) - self.num_res :]
@@ -232,6 +240,7 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
 
 
 CLOSED_OVER = "closed-over value"
+_ARGUMENT = re.compile(r"argument (`[^`]*`|[0-9]+)")
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:
