@@ -385,3 +385,28 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
     assert line in str(in_all).splitlines()
     many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[x] * 9)
     assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        policies.nothing_saveable,
+        policies.everything_saveable,
+        policies.dots_saveable,
+        ~policies.dots_saveable,
+    ],
+)
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any, budget: float) -> None:
+    """What the policy has computed again needs its bytes, and with all memory no more is done again."""
+    x = np.ones((32, 32), np.float32)
+    found = explain_residuals(checkpoint(chain, policy=policy, budget=budget), x)
+    (plan,) = found.choices
+    assert found.peak <= plan.bytes <= plan.everything
+    assert all(plan.least <= size <= plan.everything for size, _ in plan.candidates)
+    alone = explain_residuals(checkpoint(chain, policy=policy), x)
+    if budget == 1.0:
+        assert found.flops_again <= alone.flops_again
+        assert found.peak <= alone.peak
+    compiled = jit(grad(checkpoint(chain, policy=policy, budget=budget))).lower(x).compile()
+    assert compiled.memory_analysis().temp <= 1.05 * plan.bytes
