@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import ConcretizationError, PolicyError, custom_vjp, grad, jit
+from fiveloop.core import ConcretizationError, MinimumCut, PolicyError, custom_vjp, grad, jit
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
+from fiveloop.core.transforms import Composable
 from fiveloop.remat import (
     checkpoint,
     checkpoint_name,
@@ -23,10 +24,6 @@ from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))
-
-
-def line_of(fun: Any) -> int:
-    return int(fun.__wrapped__.__code__.co_firstlineno)
 
 
 def sines(x: Any) -> Any:
@@ -210,25 +207,23 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
         f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
     ),
-    "a policy that is not called": (
-        lambda: checkpoint(misfit, policy=save_only_these_names),  # type: ignore[arg-type]  # that is the point
-        TypeError,
-        f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); "
-        f"`save_only_these_names` (line {line_of(save_only_these_names)}) takes "
-        "(*names: 'str') -> 'TheseNames'; if it makes a policy, call it",
-    ),
     "a policy within a policy": (
         lambda: policies.first_of(policies.dots_saveable, no_arguments),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"first_of: a policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
         f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
     ),
-    "a policy that is not called beside another": (
-        lambda: save_only_these_names | policies.dots_saveable,
+    "a verdict as a policy": (
+        lambda: checkpoint(misfit, policy=policies.SAVE),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        f"a policy beside `|` or `&` must take one equation, or be of the form (primitive, *avals, **params); "
-        f"`save_only_these_names` (line {line_of(save_only_these_names)}) takes "
-        "(*names: 'str') -> 'TheseNames'; if it makes a policy, call it",
+        "checkpoint: policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got "
+        "Verdict(kind='save', reason=''); a verdict is what a policy returns, as in `lambda eqn: SAVE`",
+    ),
+    "a kind of verdict as a policy": (
+        lambda: policies.first_of(policies.Offload),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"first_of: a policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got "
+        f"{policies.Offload!r}; a verdict is what a policy returns, as in `lambda eqn: SAVE`",
     ),
     "a memory": (
         lambda: policies.offload_dot_with_no_batch_dims("device", "there"),
@@ -272,16 +267,38 @@ def test_an_error_in_a_policy_names_it_and_the_line_of_the_equation(policy: Any)
     assert type(error.__cause__) is AttributeError
 
 
-def test_a_policy_maker_that_is_not_called_is_named() -> None:
-    maker: Any = policies.offload_dot_with_no_batch_dims
-    assert_misuse(
-        lambda: grad(checkpoint(sines, policy=maker))(X),
-        PolicyError,
-        f"the checkpoint policy `offload_dot_with_no_batch_dims` (line {line_of(maker)}) raised TypeError: Offload: "
-        "src must be the name of a memory, such as 'pinned_host', got Candidate(eqn=b:f32[4] = sin a, names=(), "
-        "path=()); it was asked about an equation of `sin`",
-        within=sines,
-    )
+MAKERS: dict[Any, str] = {
+    policies.save_only_these_names: "(*names)",
+    policies.save_any_names_but_these: "(*names)",
+    policies.save_anything_except_these_names: "(*names)",
+    policies.save_and_offload_only_these_names: "(*, names_which_can_be_saved, names_which_can_be_offloaded, "
+    "offload_src='device', offload_dst='pinned_host')",
+    policies.save_from_both_policies: "(policy_1, policy_2)",
+    policies.first_of: "(*policies)",
+    policies.offload_dot_with_no_batch_dims: "(offload_src='device', offload_dst='pinned_host')",
+    MinimumCut: "(memory_cost=12.0, compute_cost=1.0, share=0.5)",
+}
+
+
+def test_all_makers_of_policies_are_known() -> None:
+    public = [getattr(policies, name) for name in policies.__all__]
+    makers = [x for x in public if callable(x) and not isinstance(x, Composable)]
+    assert {*makers, MinimumCut} - {*MAKERS} == {policies.Candidate, policies.Offload}
+
+
+@pytest.mark.parametrize(("maker", "takes"), MAKERS.items())
+def test_a_policy_maker_that_is_not_called_is_named(maker: Any, takes: str) -> None:
+    told = f"`{maker.__name__}` makes a policy and must be called: `{maker.__name__}{takes}`"
+    places: dict[str, Callable[[], object]] = {
+        "checkpoint: policy": lambda: checkpoint(sines, policy=maker),
+        "first_of: a policy": lambda: policies.first_of(policies.dots_saveable, maker),
+        "a policy beside `|` or `&`": lambda: maker | policies.dots_saveable,
+        "save_from_both_policies: policy_2": lambda: policies.save_from_both_policies(
+            policies.dots_saveable, maker
+        ),
+    }
+    for where, call in places.items():
+        assert_misuse(call, TypeError, f"{where}: {told}")
 
 
 def forward(f: Callable[..., Any]) -> Callable[..., Any]:
