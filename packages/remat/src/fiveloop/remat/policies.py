@@ -90,6 +90,8 @@ def offload_dot_with_no_batch_dims(
 ) -> DotsSaveable:
     """A policy that keeps the results of matrix products without batch dimensions in another memory.
 
+    The states that a loop with `checkpoints=` saves stay in the memory of the device.
+
     >>> offload_dot_with_no_batch_dims() | save_only_these_names("attention") == dots_saveable
     False
     """
@@ -180,6 +182,8 @@ def save_and_offload_only_these_names(
     offload_dst: str = "pinned_host",
 ) -> transforms.Composable:
     """A policy that saves the values labelled with some names, and keeps those labelled with others in another memory.
+
+    The states that a loop with `checkpoints=` saves stay in the memory of the device.
 
     >>> policy = save_and_offload_only_these_names(
     ...     names_which_can_be_saved=["carry"], names_which_can_be_offloaded=["hidden"]
