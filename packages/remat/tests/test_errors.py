@@ -20,6 +20,7 @@ from fiveloop.remat import (
     save_only_these_names,
     saved_residuals,
 )
+from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
@@ -36,6 +37,17 @@ def misfit(x: Any) -> Any:
 
 def no_arguments() -> bool:
     return True
+
+
+class Unhashable:
+    def __repr__(self) -> str:
+        return "Unhashable()"
+
+    def __call__(self, eqn: policies.Candidate) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashable)
 
 
 class Model:
@@ -200,6 +212,18 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint_name(X, 3),  # type: ignore[arg-type]  # that is the point
         TypeError,
         "checkpoint_name: name must be a string, got 3",
+    ),
+    "a name of a Ref": (
+        lambda: checkpoint_name(new_ref(X), "a"),
+        TypeError,
+        "checkpoint_name: a leaf of x must be an array or a scalar, got Ref{f32[4]}; label what is read of a Ref: "
+        "`checkpoint_name(ref[...], 'a')`",
+    ),
+    "a policy without a hash": (
+        lambda: checkpoint(misfit, policy=Unhashable()),
+        TypeError,
+        "checkpoint: policy must be hashable, as plans are found again by their policies, got Unhashable(): "
+        "unhashable type: 'Unhashable'; give Unhashable a `__hash__` beside its `__eq__`",
     ),
     "a policy of no arguments": (
         lambda: checkpoint(misfit, policy=no_arguments),  # type: ignore[arg-type]  # that is the point

@@ -35,13 +35,18 @@ def checkpoint_name(x: T, name: str) -> T:
         raise TypeError(f"checkpoint_name: name must be a string, got {name!r}")
     if _given.value is not None:
         _given.value.add(name)
-    labelled: T = pytree.tree_map(
-        lambda v: trace.bind1(
-            name_p, arrays.as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
-        ),
-        x,
-    )
+    labelled: T = pytree.tree_map(lambda leaf: _labelled(leaf, NameParams(name)), x)
     return labelled
+
+
+def _labelled(leaf: Any, p: NameParams) -> Value:
+    value = arrays.as_value(leaf, "checkpoint_name: a leaf of x")
+    if value.aval.accumulates:
+        raise TypeError(
+            f"checkpoint_name: a leaf of x must be an array or a scalar, got {value.aval}; label what is read of a "
+            f"Ref: `checkpoint_name(ref[...], {p.name!r})`"
+        )
+    return trace.bind1(name_p, value, params=p)
 
 
 def name_jvp(primals: ad.Values, tangents: ad.Tangents, p: NameParams) -> ad.Duals:

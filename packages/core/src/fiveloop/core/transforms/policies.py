@@ -133,6 +133,13 @@ def as_policy(where: str, policy: Policy) -> Policy:
             f"{where} must be callable on an equation, as those in `fiveloop.remat.policies` are, got {policy!r}"
             f"{hint}"
         )
+    try:
+        hash(policy)
+    except TypeError as error:
+        raise TypeError(
+            f"{where} must be hashable, as plans are found again by their policies, got {policy!r}: {error}; give "
+            f"{type(policy).__name__} a `__hash__` beside its `__eq__`"
+        ) from error
     if isinstance(policy, Composable):
         return policy
     if _is(policy, Composable) or getattr(policy, "makes_policies", False):
