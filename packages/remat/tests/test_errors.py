@@ -206,7 +206,15 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a leaf, to residuals": (
         lambda: saved_residuals(misfit, "s"),
         TypeError,
-        "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str",
+        "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str; if it "
+        "decides what is traced, close over it: `lambda *others: f(..., 's')`",
+    ),
+    "a static argument, to residuals": (
+        lambda: saved_residuals(checkpoint(lambda x, n: x, static_argnums=1), X, 3),
+        TypeError,
+        "checkpoint of <lambda>: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
+        "it out of the static ones, or close over it where a transform around traces all arguments: "
+        "`lambda *others: f(..., n)`",
     ),
     "a name": (
         lambda: checkpoint_name(X, 3),  # type: ignore[arg-type]  # that is the point

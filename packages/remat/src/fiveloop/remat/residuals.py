@@ -117,7 +117,8 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     """The residuals of the derivative of `f` with respect to all its floating arguments: what it saves between its
     two passes.
 
-    Saved arguments of `f` are listed too; a residual of each step of a loop is one stacked array. The list describes
+    All arguments are traced: close over static ones, as in `lambda x: f(x, "mean")`. Saved arguments of `f` are listed
+    too; a residual of each step of a loop is one stacked array. The list describes
     the jaxpr; `jit(f).lower(...).compile().memory_analysis()` reports the memory that XLA allocates.
 
     >>> import fiveloop.numpy as fnp
