@@ -15,7 +15,7 @@ from fiveloop.core.backend import client
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.lower.dispatch import prepared
 from fiveloop.core.lower.module import Lowered
-from fiveloop.loops import fori_loop, scan, while_loop
+from fiveloop.loops import for_loop, fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies
 
 WS = np.random.default_rng(0).standard_normal((5, 3, 3)).astype(np.float32)
@@ -104,3 +104,16 @@ def test_a_slice_is_fetched_before_the_loop_and_in_each_step_for_the_next() -> N
     # What a step uses was fetched by the step before, which has passed it on.
     (fetched,) = re.findall(r"(%\d+) = stablehlo\.custom_call", backward)
     assert re.search(rf"stablehlo\.return .*{fetched}\b", backward)
+
+
+@pytest.mark.parametrize("policy", [OFFLOADED, lambda eqn: policies.Offload()])
+def test_states_that_a_loop_saves_at_a_time_stay_on_the_device(policy: Any) -> None:
+    def run(ws: Any, x: Any) -> Any:
+        return scan(lambda x, w: (layer(w, x), None), x, ws, checkpoints=2)[0]
+
+    loss = lambda ws, x: checkpoint(run, policy=policy)(ws, x).sum()
+    assert not MOVE.search(lowered("cuda", grad(loss)).text)
+    for doc in (scan.__doc__, fori_loop.__doc__, for_loop.__doc__, while_loop.__doc__):
+        assert "stay in the memory of the device, also under a policy that offloads" in " ".join(
+            str(doc).split()
+        )

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import ConcretizationError, PolicyError, custom_vjp, grad, jit
+from fiveloop.core import ConcretizationError, MinimumCut, PolicyError, custom_vjp, grad, jit
 from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.ir.source import function_source
+from fiveloop.core.transforms import Composable
 from fiveloop.remat import (
     checkpoint,
     checkpoint_name,
@@ -19,14 +20,11 @@ from fiveloop.remat import (
     save_only_these_names,
     saved_residuals,
 )
+from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_misuse, raised
 
 X = to_array(as_value(np.arange(4, dtype=np.float32)))
 M = to_array(as_value(np.ones((3, 2), np.float32)))
-
-
-def line_of(fun: Any) -> int:
-    return int(fun.__wrapped__.__code__.co_firstlineno)
 
 
 def sines(x: Any) -> Any:
@@ -39,6 +37,17 @@ def misfit(x: Any) -> Any:
 
 def no_arguments() -> bool:
     return True
+
+
+class Unhashable:
+    def __repr__(self) -> str:
+        return "Unhashable()"
+
+    def __call__(self, eqn: policies.Candidate) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashable)
 
 
 class Model:
@@ -120,18 +129,19 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint(misfit, budget="lots"),
         ValueError,
         "checkpoint: budget must be a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a "
-        "fraction from 0.0 to 1.0 (a float, or '50%'), got 'lots'",
+        "fraction from 0.0 to 1.0 (a float, or '50%'), got 'lots'; the units of text are B, kB, MB, GB, TB, KiB, MiB, "
+        "GiB, TiB and %",
     ),
     "budget that is no number": (
         lambda: checkpoint(misfit, budget=float("nan")),
         ValueError,
-        "checkpoint: budget: a float is a fraction from 0.0 to 1.0, got nan; give bytes as an int or as text",
+        "checkpoint: budget: a number with a point or an exponent is a fraction from 0.0 to 1.0, got nan",
     ),
     "budget of bytes as a float": (
         lambda: checkpoint(misfit, budget=2.5e9),
         ValueError,
-        "checkpoint: budget: a float is a fraction from 0.0 to 1.0, got 2500000000.0; give bytes as an "
-        "int or as text",
+        "checkpoint: budget: a number with a point or an exponent is a fraction from 0.0 to 1.0, got 2500000000.0; "
+        "for bytes write '2500000000 B'",
     ),
     "budget that may mean either": (
         lambda: checkpoint(misfit, budget=1),
@@ -196,12 +206,32 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a leaf, to residuals": (
         lambda: saved_residuals(misfit, "s"),
         TypeError,
-        "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str",
+        "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str; if it "
+        "decides what is traced, close over it: `lambda *others: f(..., 's')`",
+    ),
+    "a static argument, to residuals": (
+        lambda: saved_residuals(checkpoint(lambda x, n: x, static_argnums=1), X, 3),
+        TypeError,
+        "checkpoint of <lambda>: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
+        "it out of the static ones, or close over it where a transform around traces all arguments: "
+        "`lambda *others: f(..., n)`",
     ),
     "a name": (
         lambda: checkpoint_name(X, 3),  # type: ignore[arg-type]  # that is the point
         TypeError,
         "checkpoint_name: name must be a string, got 3",
+    ),
+    "a name of a Ref": (
+        lambda: checkpoint_name(new_ref(X), "a"),
+        TypeError,
+        "checkpoint_name: a leaf of x must be an array or a scalar, got Ref{f32[4]}; label what is read of a Ref: "
+        "`checkpoint_name(ref[...], 'a')`",
+    ),
+    "a policy without a hash": (
+        lambda: checkpoint(misfit, policy=Unhashable()),
+        TypeError,
+        "checkpoint: policy must be hashable, as plans are found again by their policies, got Unhashable(): "
+        "unhashable type: 'Unhashable'; give Unhashable a `__hash__` beside its `__eq__`",
     ),
     "a policy of no arguments": (
         lambda: checkpoint(misfit, policy=no_arguments),  # type: ignore[arg-type]  # that is the point
@@ -209,25 +239,23 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
         f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
     ),
-    "a policy that is not called": (
-        lambda: checkpoint(misfit, policy=save_only_these_names),  # type: ignore[arg-type]  # that is the point
-        TypeError,
-        f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); "
-        f"`save_only_these_names` (line {line_of(save_only_these_names)}) takes "
-        "(*names: 'str') -> 'TheseNames'; if it makes a policy, call it",
-    ),
     "a policy within a policy": (
         lambda: policies.first_of(policies.dots_saveable, no_arguments),  # type: ignore[arg-type]  # that is the point
         TypeError,
         f"first_of: a policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
         f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
     ),
-    "a policy that is not called beside another": (
-        lambda: save_only_these_names | policies.dots_saveable,
+    "a verdict as a policy": (
+        lambda: checkpoint(misfit, policy=policies.SAVE),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        f"a policy beside `|` or `&` must take one equation, or be of the form (primitive, *avals, **params); "
-        f"`save_only_these_names` (line {line_of(save_only_these_names)}) takes "
-        "(*names: 'str') -> 'TheseNames'; if it makes a policy, call it",
+        "checkpoint: policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got "
+        "Verdict(kind='save', reason=''); a verdict is what a policy returns, as in `lambda eqn: SAVE`",
+    ),
+    "a kind of verdict as a policy": (
+        lambda: policies.first_of(policies.Offload),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"first_of: a policy must be callable on an equation, as those in `fiveloop.remat.policies` are, got "
+        f"{policies.Offload!r}; a verdict is what a policy returns, as in `lambda eqn: SAVE`",
     ),
     "a memory": (
         lambda: policies.offload_dot_with_no_batch_dims("device", "there"),
@@ -271,16 +299,38 @@ def test_an_error_in_a_policy_names_it_and_the_line_of_the_equation(policy: Any)
     assert type(error.__cause__) is AttributeError
 
 
-def test_a_policy_maker_that_is_not_called_is_named() -> None:
-    maker: Any = policies.offload_dot_with_no_batch_dims
-    assert_misuse(
-        lambda: grad(checkpoint(sines, policy=maker))(X),
-        PolicyError,
-        f"the checkpoint policy `offload_dot_with_no_batch_dims` (line {line_of(maker)}) raised TypeError: Offload: "
-        "src must be the name of a memory, such as 'pinned_host', got Candidate(eqn=b:f32[4] = sin a, names=(), "
-        "path=()); it was asked about an equation of `sin`",
-        within=sines,
-    )
+MAKERS: dict[Any, str] = {
+    policies.save_only_these_names: "(*names)",
+    policies.save_any_names_but_these: "(*names)",
+    policies.save_anything_except_these_names: "(*names)",
+    policies.save_and_offload_only_these_names: "(*, names_which_can_be_saved, names_which_can_be_offloaded, "
+    "offload_src='device', offload_dst='pinned_host')",
+    policies.save_from_both_policies: "(policy_1, policy_2)",
+    policies.first_of: "(*policies)",
+    policies.offload_dot_with_no_batch_dims: "(offload_src='device', offload_dst='pinned_host')",
+    MinimumCut: "(memory_cost=12.0, compute_cost=1.0, share=0.5)",
+}
+
+
+def test_all_makers_of_policies_are_known() -> None:
+    public = [getattr(policies, name) for name in policies.__all__]
+    makers = [x for x in public if callable(x) and not isinstance(x, Composable)]
+    assert {*makers, MinimumCut} - {*MAKERS} == {policies.Candidate, policies.Offload}
+
+
+@pytest.mark.parametrize(("maker", "takes"), MAKERS.items())
+def test_a_policy_maker_that_is_not_called_is_named(maker: Any, takes: str) -> None:
+    told = f"`{maker.__name__}` makes a policy and must be called: `{maker.__name__}{takes}`"
+    places: dict[str, Callable[[], object]] = {
+        "checkpoint: policy": lambda: checkpoint(sines, policy=maker),
+        "first_of: a policy": lambda: policies.first_of(policies.dots_saveable, maker),
+        "a policy beside `|` or `&`": lambda: maker | policies.dots_saveable,
+        "save_from_both_policies: policy_2": lambda: policies.save_from_both_policies(
+            policies.dots_saveable, maker
+        ),
+    }
+    for where, call in places.items():
+        assert_misuse(call, TypeError, f"{where}: {told}")
 
 
 def forward(f: Callable[..., Any]) -> Callable[..., Any]:

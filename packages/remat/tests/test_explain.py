@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import jit, make_jaxpr, value_and_grad
+from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import (
     checkpoint,
@@ -74,7 +74,7 @@ def test_labels_and_the_minimum_cut_are_told() -> None:
     assert {r.policy for r in cut} == {"minimum_cut"}
     named = [r for r in cut if r.label]
     assert [(r.label, r.origin, r.policy) for r in named] == [
-        ("hidden", "result of tanh", "minimum_cut")
+        ("hidden", "named 'hidden'", "minimum_cut")
     ]
     chosen = policies.save_only_these_names("hidden")
     (named_too,) = [r for r in saved_residuals(under(chosen), WS, X) if r.label]
@@ -365,3 +365,48 @@ def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:
     assert {r.policy for r in found.residuals if r.verdict == "save"} == {"budget 50%"}
     assert "under a budget of 50%, of plans from" in str(found)
     assert found.to_dict()["plans"][0]["bytes"] == plan.bytes
+
+
+def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names() -> None:
+    def deep(ws: Any, n: Any, x: Any) -> Any:
+        for w in ws["w"]:
+            x = x + fnp.sin(fnp.tanh(x @ w)) @ w
+        return (x**2).sum() * n
+
+    ws, x = {"w": [np.ones((64, 64), np.float32)] * 6}, np.ones((128, 64), np.float32)
+    f = checkpoint(deep, budget=0.0)
+    in_some = explain_residuals(lambda ws: f(ws, 2, x), ws)
+    with pytest.raises(ValueError, match=rf"\({in_some.choices[0].least} bytes\) at least"):
+        grad(checkpoint(deep, budget="1 kB"))(ws, 2, x)
+    assert (in_some.arguments, in_some.to_dict()["arguments"]) == (("`ws`",), ["`ws`"])
+    in_all = explain_residuals(f, ws, 2, x)
+    assert in_all.choices[0].least != in_some.choices[0].least
+    line = "       for the derivative in `ws`, `x`; in others it has plans of its own"
+    assert line in str(in_all).splitlines()
+    many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[x] * 9)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        policies.nothing_saveable,
+        policies.everything_saveable,
+        policies.dots_saveable,
+        ~policies.dots_saveable,
+    ],
+)
+@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
+def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any, budget: float) -> None:
+    """What the policy has computed again needs its bytes, and with all memory no more is done again."""
+    x = np.ones((32, 32), np.float32)
+    found = explain_residuals(checkpoint(chain, policy=policy, budget=budget), x)
+    (plan,) = found.choices
+    assert found.peak <= plan.bytes <= plan.everything
+    assert all(plan.least <= size <= plan.everything for size, _ in plan.candidates)
+    alone = explain_residuals(checkpoint(chain, policy=policy), x)
+    if budget == 1.0:
+        assert found.flops_again <= alone.flops_again
+        assert found.peak <= alone.peak
+    compiled = jit(grad(checkpoint(chain, policy=policy, budget=budget))).lower(x).compile()
+    assert compiled.memory_analysis().temp <= 1.05 * plan.bytes

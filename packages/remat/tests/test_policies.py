@@ -18,8 +18,11 @@ from fiveloop.core import (
     custom_jvp,
     grad,
     jit,
+    jvp,
+    linearize,
     make_jaxpr,
     stop_gradient,
+    vjp,
     vmap,
 )
 from fiveloop.core.extend import SavingPlan, jaxprs_in, linearize_jaxpr, split, typecheck
@@ -379,6 +382,56 @@ CALLS: dict[str, Any] = {
     "plus in a checkpoint": checkpoint(plus, policy=policies.dots_saveable),
     "lanes": lambda x: vmap(jit(product))(stack([x, x * 2.0])),
 }
+
+
+def tripled(x: Any) -> Any:
+    return (checkpoint_name(ew.exp(x), "a") * 3.0).sum()
+
+
+def added(x: Any) -> Any:
+    return (checkpoint_name(sp.sin(x), "a") * 3.0).sum()
+
+
+DERIVATIVES: dict[str, Any] = {
+    "grad": lambda f: lambda x: grad(f)(x).sum(),
+    "grad twice": lambda f: lambda x: grad(lambda x: grad(f)(x).sum())(x).sum(),
+    "jvp": lambda f: lambda x: jvp(f, (x,), (x,))[1],
+    "linearize": lambda f: lambda x: linearize(f, x)[1](x),
+    "vjp": lambda f: lambda x: vjp(f, x)[1](np.float32(1.0))[0].sum(),
+    "grad of vmap": lambda f: lambda x: grad(lambda x: vmap(f)(stack([x, x])).sum())(x).sum(),
+    "vmap of grad": lambda f: lambda x: vmap(grad(f))(stack([x, x])).sum(),
+    "grad of jit": lambda f: lambda x: grad(jit(f))(x).sum(),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES)
+def test_a_label_in_a_derivative_within_a_checkpoint_is_known(
+    derivative: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the exponential its own derivative is left, of the sine nothing: neither name is told to be unknown."""
+    named = policies.save_only_these_names("a")
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        for function in tripled, added, added:
+            f = checkpoint(derivative(function), policy=named)
+            grad(f)(X)
+            grad(f)(X)
+    assert not caplog.records
+    f = checkpoint(derivative(tripled), policy=named)
+    kept = [r.origin for r in saved_residuals(f, X) if r.origin != "argument `x`"]
+    assert set(kept) <= {"named 'a'"}
+    assert "name[name=a]" in str(make_jaxpr(derivative(tripled))(X))
+
+
+def test_labels_given_in_a_checkpoint_within_another_are_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    within = checkpoint(DERIVATIVES["grad"](added))
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        for _ in range(2):
+            grad(checkpoint(lambda x: within(x) * 2.0, policy=policies.save_only_these_names("a")))(
+                X
+            )
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)

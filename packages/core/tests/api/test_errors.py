@@ -95,7 +95,8 @@ LEAVES: dict[str, Case] = {
     "make_jaxpr": (
         lambda: make_jaxpr(square)(Thing()),
         TypeError,
-        "tracing of square: argument `x` must be an array or a scalar, got Thing() of type Thing",
+        "tracing of square: argument `x` must be an array or a scalar, got Thing() of type Thing; if it "
+        "decides what is traced, close over it: `lambda *others: f(..., Thing())`",
     ),
     "closed_call": (
         lambda: closed_call(square)(Thing()),
@@ -317,7 +318,8 @@ JIT: dict[str, Case] = {
         lambda: jit(lambda n: jit(lambda a, b: a, static_argnums=1)(X, n))(3),
         TypeError,
         "jit of <lambda>: static argument `b` must be hashable, got Traced<i32*[]> of type StageTracer; leave it out "
-        "of the static ones",
+        "of the static ones, or close over it where a transform around traces all arguments: "
+        "`lambda *others: f(..., n)`",
     ),
     "make_jaxpr: static argument without a hash": (
         lambda: make_jaxpr(lambda a, b: a, static_argnums=1)(X, [1]),
@@ -338,7 +340,8 @@ JIT: dict[str, Case] = {
     "make_jaxpr: a leaf after a static argument": (
         lambda: make_jaxpr(lambda n, a: a, static_argnums=0)(3, Thing()),
         TypeError,
-        "tracing of <lambda>: argument `a` must be an array or a scalar, got Thing() of type Thing",
+        "tracing of <lambda>: argument `a` must be an array or a scalar, got Thing() of type Thing; if it "
+        "decides what is traced, close over it: `lambda *others: f(..., Thing())`",
     ),
     "compiled for another shape": (
         lambda: jit(square).lower(X).compile()(M),

@@ -24,24 +24,53 @@ from fiveloop.remat.budget.amount import amount, shown
         ("75%", 175),
         (0.0, 100),
         (1.0, 200),
+        ("0.5", 150),
+        (" 1.0 ", 200),
+        (".25", 125),
+        ("12345", 12345),
+        ("5", 5),
+        ("1.e+3 B", 1000),
+        ("50 %", 150),
+        (np.str_("2gib"), 2 * 2**30),
     ],
 )
 def test_bytes(given: str | float, size: int) -> None:
     assert amount(given).bytes_of(100, 200) == size
 
 
-@pytest.mark.parametrize("given", [True, None, 1j, [3], b"3 B"])
+@pytest.mark.parametrize("given", [True, np.True_, None, 1j, [3], np.array(0.5), b"3 B"])
 def test_of_no_kind(given: object) -> None:
     with pytest.raises(TypeError, match="budget must be a number of bytes"):
         amount(given)
 
 
 @pytest.mark.parametrize(
-    "given", [-1, 0, 1, 1.5, -0.1, float("inf"), "5", "", "120%", "3 PB", "-3 B"]
+    ("given", "message"),
+    [
+        (-1, "must not be negative, got -1"),
+        (-0.1, "must not be negative, got -0.1"),
+        ("-3 B", "must not be negative, got '-3 B'"),
+        ("-1", "must not be negative, got -1"),
+        ("-5%", "must not be negative, got '-5%'"),
+        (0, ": 0 may mean bytes or a fraction; write '0 B' for bytes, or 0.0 for a fraction"),
+        ("1", ": 1 may mean bytes or a fraction; write '1 B' for bytes, or 1.0 for a fraction"),
+        (1.5, "is a fraction from 0.0 to 1.0, got 1.5; for bytes write '1.5 B'"),
+        ("1e9", "is a fraction from 0.0 to 1.0, got '1e9'; for bytes write '1000000000 B'"),
+        (np.float32(2e3), "got np.float32(2000.0); for bytes write '2000 B'"),
+        (float("inf"), "is a fraction from 0.0 to 1.0, got inf"),
+        (float("nan"), "is a fraction from 0.0 to 1.0, got nan"),
+        ("", "got ''; the units of text are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB and %"),
+        ("3 PB", "got '3 PB'; the units of text are"),
+        ("2G", "got '2G'; the units of text are"),
+        ("5 iB", "got '5 iB'; the units of text are"),
+        ("nan", "got 'nan'; the units of text are"),
+        ("120%", ": a share of memory is from 0% to 100%, got '120%'"),
+    ],
 )
-def test_of_no_meaning(given: object) -> None:
-    with pytest.raises(ValueError, match="budget"):
+def test_of_no_meaning(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match="checkpoint: budget") as raised:
         amount(given)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(

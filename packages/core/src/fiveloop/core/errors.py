@@ -96,6 +96,8 @@ def no_array(what: str, x: object, source: object | None) -> TypeError:
             "; if it decides what is traced, name the argument in static_argnums or static_argnames, else make its "
             "class a tree with `fiveloop.core.register_node`"
         )
+    elif what.startswith("tracing of "):
+        advice = f"; if it decides what is traced, close over it: `lambda *others: f(..., {x!r})`"
     given = f"{x!r} of type {type(x).__name__}{advice}"
     return TypeError(f"{what} must be an array or a scalar, got {given}{at_source(source)}")
 

@@ -15,7 +15,7 @@ from fiveloop.core.primitives import check
 from fiveloop.remat.budget.amount import amount
 from fiveloop.remat.budget.plan import planned
 from fiveloop.remat.makers import maker_of
-from fiveloop.remat.name import labels_first, labels_in, may_get_labels, tell_of_unknown
+from fiveloop.remat.name import labels_in, may_get_labels, tell_of_unknown, with_labels
 from fiveloop.remat.policies import both_save, names_in, nothing_saveable, undecided
 from fiveloop.remat.primitive import AGAIN, CheckpointParams, Origin, checkpoint_p
 from fiveloop.state import discharge
@@ -66,9 +66,9 @@ def checkpoint(
 
     With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no
     more temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text
-    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, saving everything. The verdicts
-    of a policy are fixed first. Raises ValueError, with the least memory of any plan, if no plan is within the
-    budget.
+    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, saving everything; text without a
+    unit is read as the number that it writes. The verdicts of a policy are fixed first. Raises ValueError, with the
+    least memory of any plan, if no plan is within the budget.
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad
@@ -104,12 +104,12 @@ def checkpoint(
     )
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         values, tree = flatten_arguments((args, kwargs), naming)
-        staged, flat = staging.stage_call(fun, values, tree)
+        staged, flat, labels = with_labels(lambda: staging.stage_call(fun, values, tree))
         refuse_closed_over(naming, staged.captured, values, tree)
         name = flatten.function_name(fun)
-        unlabelled = names_in(chosen) - labels_in(staged.jaxpr)
+        unlabelled = names_in(chosen) - labels
         if not may_get_labels(staged.jaxpr):
-            tell_of_unknown(unlabelled, staged.jaxpr, name, trace.current_source())
+            tell_of_unknown(unlabelled, labels, name, trace.current_source())
             unlabelled = frozenset()
         params = CheckpointParams(
             staged.jaxpr, chosen, Origin(name), apart, budget=room, unlabelled=unlabelled
@@ -138,8 +138,8 @@ def checkpoint_split(
 ) -> extend.EqnSplit:
     """Both halves; every known operand is at hand in the staged one, and so need not be saved by the policy."""
     p: CheckpointParams = eqn.params
-    tell_of_unknown(p.unlabelled, p.jaxpr, p.origin.name, eqn.source)
-    p = replace(p, jaxpr=labels_first(p.jaxpr), unlabelled=frozenset())
+    tell_of_unknown(p.unlabelled, labels_in(p.jaxpr), p.origin.name, eqn.source)
+    p = replace(p, unlabelled=frozenset())
     if p.budget is not None and any(unknown):
         p = planned(p, unknown, eqn.source)
     at_hand = [

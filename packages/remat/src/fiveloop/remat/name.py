@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, Value, ad, arrays, errors, ir, pytree, rules, trace
+from fiveloop.core import Jaxpr, Value, ad, arrays, errors, ir, pytree, rules, trace, util
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
 
@@ -33,13 +33,20 @@ def checkpoint_name(x: T, name: str) -> T:
     """
     if not isinstance(name, str):
         raise TypeError(f"checkpoint_name: name must be a string, got {name!r}")
-    labelled: T = pytree.tree_map(
-        lambda v: trace.bind1(
-            name_p, arrays.as_value(v, "checkpoint_name: a leaf of x"), params=NameParams(name)
-        ),
-        x,
-    )
+    if _given.value is not None:
+        _given.value.add(name)
+    labelled: T = pytree.tree_map(lambda leaf: _labelled(leaf, NameParams(name)), x)
     return labelled
+
+
+def _labelled(leaf: Any, p: NameParams) -> Value:
+    value = arrays.as_value(leaf, "checkpoint_name: a leaf of x")
+    if value.aval.accumulates:
+        raise TypeError(
+            f"checkpoint_name: a leaf of x must be an array or a scalar, got {value.aval}; label what is read of a "
+            f"Ref: `checkpoint_name(ref[...], {p.name!r})`"
+        )
+    return trace.bind1(name_p, value, params=p)
 
 
 def name_jvp(primals: ad.Values, tangents: ad.Tangents, p: NameParams) -> ad.Duals:
@@ -80,42 +87,29 @@ rules.define(
 
 
 @ir.once_per_jaxpr
-def labels_first(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr in which a label stands right after what makes its value, and all else uses the labelled value.
-
-    The derivative of `y = exp(x)` uses `y` as it was made. If the program only labels it, as `z`, and `z` is saved,
-    `y` would be computed again although it is `z`.
-    """
-    if not labels_in(jaxpr):
-        return jaxpr
-    inputs = set(jaxpr.invars)
-    labels: dict[ir.Atom, ir.Eqn] = {}
-    for eqn in jaxpr.eqns:
-        if eqn.primitive is name_p and eqn.invars[0] not in inputs:
-            labels.setdefault(eqn.invars[0], eqn)
-    moved = set(labels.values())
-    labelled: dict[ir.Atom, ir.Atom] = {}
-    eqns: list[ir.Eqn] = []
-    for eqn in jaxpr.eqns:
-        if eqn in moved:
-            continue
-        operands = [labelled.get(a, a) for a in eqn.invars]
-        eqns.append(eqn.replace(invars=operands, params=ir.with_jaxprs(eqn.params, labels_first)))
-        for v in eqn.outvars:
-            made = _chain(v, labels)
-            eqns += made
-            if made:
-                labelled |= dict.fromkeys([v, *[e.outvars[0] for e in made]], made[-1].outvars[0])
-    outs = [labelled.get(a, a) for a in jaxpr.outvars]
-    return jaxpr.replace(eqns=eqns, outvars=outs)
-
-
-@ir.once_per_jaxpr
 def labels_in(jaxpr: Jaxpr) -> frozenset[str]:
     """The labels in a jaxpr, at any depth."""
     inner = (labels_in(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
     own = [eqn.params.name for eqn in jaxpr.eqns if eqn.primitive is name_p]
     return frozenset(own).union(*inner)
+
+
+_given: util.OfThread[set[str] | None] = util.OfThread(None)
+"""The labels that the function which is traced has given to values, also to those of which nothing is left."""
+
+
+def with_labels(
+    stage: Callable[[], tuple[trace.Staged, T]],
+) -> tuple[trace.Staged, T, frozenset[str]]:
+    """What a trace of a function gives, and the labels that the function gives to values."""
+    around, given = _given.value, set[str]()
+    with _given.to(given):
+        staged, flat = stage()
+    jaxpr = staged.jaxpr
+    found: frozenset[str] = jaxpr.remember("labels given", lambda: labels_in(jaxpr).union(given))
+    if around is not None:
+        around.update(found)
+    return staged, flat, found
 
 
 def may_get_labels(jaxpr: Jaxpr) -> bool:
@@ -124,10 +118,10 @@ def may_get_labels(jaxpr: Jaxpr) -> bool:
 
 
 def tell_of_unknown(
-    names: frozenset[str], jaxpr: Jaxpr, fun: str, source: ir.Source | None
+    names: frozenset[str], given: frozenset[str], fun: str, source: ir.Source | None
 ) -> None:
-    """Warn, once for each function, of names in a policy that label nothing in it."""
-    known = sorted(labels_in(jaxpr))
+    """Warn, once for each function, of names in a policy that are none of those given in it."""
+    known = sorted(given)
     in_small_letters = {k.lower(): k for k in known}
     for name in sorted(names.difference(known)):
         near = lazy.difflib().get_close_matches(name.lower(), in_small_letters, n=1)
@@ -146,12 +140,3 @@ def tell_of_unknown(
 @lru_cache(maxsize=4096)
 def _warn_once(message: str) -> None:
     lazy.logging().getLogger("fiveloop.remat").warning(message)
-
-
-def _chain(v: ir.Var, labels: dict[ir.Atom, ir.Eqn]) -> list[ir.Eqn]:
-    """The equations that label a value, one after the other."""
-    found: list[ir.Eqn] = []
-    while v in labels:
-        found.append(labels[v])
-        (v,) = labels[v].outvars
-    return found

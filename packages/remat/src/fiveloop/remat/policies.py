@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fiveloop.core import prims, rules, trace, transforms, util
+from fiveloop.core import prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.rules import RECOMPUTE, SAVE, Offload
 from fiveloop.core.transforms import Candidate
@@ -84,11 +84,13 @@ dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = DotsSave
 """Save the results of matrix products without batch dimensions: those with weights, not those of attention."""
 
 
-@trace.boundary
+@transforms.policy_maker
 def offload_dot_with_no_batch_dims(
     offload_src: str = "device", offload_dst: str = "pinned_host"
 ) -> DotsSaveable:
     """A policy that keeps the results of matrix products without batch dimensions in another memory.
+
+    The states that a loop with `checkpoints=` saves stay in the memory of the device.
 
     >>> offload_dot_with_no_batch_dims() | save_only_these_names("attention") == dots_saveable
     False
@@ -130,7 +132,7 @@ def _shown(names: frozenset[str]) -> str:
     return f"frozenset({{{', '.join(map(repr, sorted(names)))}}})"
 
 
-@trace.boundary
+@transforms.policy_maker
 def save_only_these_names(*names: str) -> TheseNames:
     """A policy that saves the values labelled with these names, and nothing else.
 
@@ -140,7 +142,7 @@ def save_only_these_names(*names: str) -> TheseNames:
     return TheseNames(_names("save_only_these_names", "names", names))
 
 
-@trace.boundary
+@transforms.policy_maker
 def save_any_names_but_these(*names: str) -> OtherNames:
     """A policy that saves the values that have a label, but for those with one of these names; nothing else.
 
@@ -150,7 +152,7 @@ def save_any_names_but_these(*names: str) -> OtherNames:
     return OtherNames(_names("save_any_names_but_these", "names", names))
 
 
-@trace.boundary
+@transforms.policy_maker
 def save_anything_except_these_names(*names: str) -> transforms.Composable:
     """A policy that saves all that the backward pass uses, but for the values labelled with these names.
 
@@ -171,7 +173,7 @@ def save_anything_except_these_names(*names: str) -> transforms.Composable:
     return transforms.FirstOf((named, everything_saveable))
 
 
-@trace.boundary
+@transforms.policy_maker
 def save_and_offload_only_these_names(
     *,
     names_which_can_be_saved: Iterable[str],
@@ -180,6 +182,8 @@ def save_and_offload_only_these_names(
     offload_dst: str = "pinned_host",
 ) -> transforms.Composable:
     """A policy that saves the values labelled with some names, and keeps those labelled with others in another memory.
+
+    The states that a loop with `checkpoints=` saves stay in the memory of the device.
 
     >>> policy = save_and_offload_only_these_names(
     ...     names_which_can_be_saved=["carry"], names_which_can_be_offloaded=["hidden"]
@@ -196,7 +200,7 @@ def save_and_offload_only_these_names(
     return TheseNames(saved) | TheseNames(moved, Offload(offload_src, offload_dst))
 
 
-@trace.boundary
+@transforms.policy_maker
 def save_from_both_policies(
     policy_1: transforms.Policy, policy_2: transforms.Policy
 ) -> transforms.Composable:
@@ -216,7 +220,7 @@ def save_from_both_policies(
     )
 
 
-@trace.boundary
+@transforms.policy_maker
 def first_of(*policies: transforms.Policy) -> transforms.Composable:
     """A policy that follows, for each equation, the first of the policies that has an opinion of it.
 

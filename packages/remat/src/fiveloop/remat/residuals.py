@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -116,7 +117,8 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     """The residuals of the derivative of `f` with respect to all its floating arguments: what it saves between its
     two passes.
 
-    Saved arguments of `f` are listed too; a residual of each step of a loop is one stacked array. The list describes
+    All arguments are traced: close over static ones, as in `lambda x: f(x, "mean")`. Saved arguments of `f` are listed
+    too; a residual of each step of a loop is one stacked array. The list describes
     the jaxpr; `jit(f).lower(...).compile().memory_analysis()` reports the memory that XLA allocates.
 
     >>> import fiveloop.numpy as fnp
@@ -143,6 +145,13 @@ class Halves:
     names: Sequence[str]
     flops_again: int
     time: float
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments in which the derivative is taken, a tree of several arrays as one."""
+        pairs = zip(self.known.in_avals, self.names, strict=True)
+        paths = [name for a, name in pairs if a.differentiable and name != CLOSED_OVER]
+        return tuple(dict.fromkeys(_ARGUMENT.findall(" ".join(paths))))
 
     @property
     def kept(self) -> tuple[ir.Atom, ...]:
@@ -232,6 +241,7 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
 
 
 CLOSED_OVER = "closed-over value"
+_ARGUMENT = re.compile(r"argument (`[^`]*`|[0-9]+)")
 
 
 def _argument(f: Callable[..., Any], path: Any) -> str:

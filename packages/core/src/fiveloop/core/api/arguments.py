@@ -27,6 +27,11 @@ _ADVICE: tuple[tuple[Any, str], ...] = (
     (dict, "pass a tuple of its items in place of a dict"),
     (set, "pass a frozenset in place of a set"),
     (tuple, "make what it holds hashable: tuples in place of lists"),
+    (
+        trace.Tracer,
+        "leave it out of the static ones, or close over it where a transform around traces all arguments: "
+        "`lambda *others: f(..., n)`",
+    ),
     (Value | np.ndarray, "leave it out of the static ones"),
 )
 """What to do about a static argument that has no hash, by its type."""

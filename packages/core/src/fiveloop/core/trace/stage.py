@@ -182,11 +182,48 @@ def stage(
         outs = fun(*args[len(closed) :])
         atoms = [trace.atom(arrays.as_value(out, "a result")) for out in outs]
     captured, binders = trace.captured
+    eqns, atoms = labels_first(trace.eqns, atoms)
     # jaxpr : [*captured, *closed, *args] -> [*outs]
     invars = [*binders, *[a.binder for a in args]]
-    return Staged(
-        ir.Jaxpr(invars, ir.prune(trace.eqns, atoms), atoms, name), captured, trace.originals
-    )
+    return Staged(ir.Jaxpr(invars, ir.prune(eqns, atoms), atoms, name), captured, trace.originals)
+
+
+def labels_first(eqns: list[ir.Eqn], outs: list[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
+    """Equations in which a label stands right after what makes its value, and all else uses the labelled value.
+
+    The derivative of `y = exp(x)` uses `y` as it was made. If the program only labels it, as `z`, then `z` would be
+    dropped where nothing else uses it, and where `z` is saved, `y` would be computed again although it is `z`.
+    """
+    labelling = set(rules.label_rules)
+    labels: dict[ir.Atom, ir.Eqn] = {}
+    for eqn in reversed(eqns) if labelling else ():
+        if eqn.primitive in labelling:
+            labels[eqn.invars[0]] = eqn
+    if not labels:
+        return eqns, outs
+    moved: set[ir.Eqn] = set()
+    labelled: dict[ir.Atom, ir.Atom] = {}
+    found: list[ir.Eqn] = []
+    for eqn in eqns:
+        if eqn in moved:
+            continue
+        found.append(eqn.replace(invars=[labelled.get(a, a) for a in eqn.invars]))
+        for v in eqn.outvars:
+            made = _chain(v, labels)
+            moved.update(made)
+            found += made
+            if made:
+                labelled |= dict.fromkeys([v, *[e.outvars[0] for e in made]], made[-1].outvars[0])
+    return found, [labelled.get(a, a) for a in outs]
+
+
+def _chain(v: ir.Var, labels: dict[ir.Atom, ir.Eqn]) -> list[ir.Eqn]:
+    """The equations that label a value, one after the other."""
+    found: list[ir.Eqn] = []
+    while v in labels:
+        found.append(labels[v])
+        (v,) = labels[v].outvars
+    return found
 
 
 @tracer.leak_checked

@@ -13,6 +13,7 @@ from .partial_eval import Split, split
 from .policies import AllOf, Answer, AnyOf, Candidate, Complement, Composable, DEFAULT_PLAN
 from .policies import EverythingSaveable, FirstOf, Labels, MinimumCut, NothingSaveable, Policy
 from .policies import SAVE_EVERYTHING, SavingPlan, as_policy, labels_of, may_weigh
+from .policies import policy_maker
 from .residuals import Known, body_work, is_light_chain
 from .transpose import add_into, backward_pass, is_linear, parted, passed, transpose_jaxpr
 from .typecheck import typecheck

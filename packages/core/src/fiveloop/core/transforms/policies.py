@@ -19,6 +19,7 @@ from fiveloop.core import errors, ir, prims, rules, trace, util
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass, replace
 from fiveloop.core.transforms.cost import equation_cost
 from fiveloop.core.transforms.eval import happens_once
+from fiveloop.core.util import P, R
 
 MEMORY_COST = 12.0
 """What a byte kept costs, in operations: it is written to memory that is touched for the first time, and read once.
@@ -111,14 +112,41 @@ def answer_of(policy: Policy, candidate: Candidate) -> rules.Verdict | None:
 _OTHER = "a policy beside `|` or `&`"
 
 
+def policy_maker(fun: Callable[P, R]) -> Callable[P, R]:
+    """A public function that makes policies; in the place of one it is refused, with the advice to call it."""
+    made = trace.boundary(fun)
+    made.makes_policies = True  # type: ignore[attr-defined]  # a function may have attributes
+    return made
+
+
+def _is(policy: object, kind: type) -> bool:
+    """Whether something is a value of a type, or the type itself or one below it."""
+    return isinstance(policy, kind) or (isinstance(policy, type) and issubclass(policy, kind))
+
+
 def as_policy(where: str, policy: Policy) -> Policy:
     """A policy that judges candidates; TypeError if it takes neither these nor `(primitive, *avals, **params)`."""
-    if not callable(policy):
+    is_verdict = _is(policy, rules.Verdict)
+    hint = "; a verdict is what a policy returns, as in `lambda eqn: SAVE`" if is_verdict else ""
+    if is_verdict or not callable(policy):
         raise TypeError(
             f"{where} must be callable on an equation, as those in `fiveloop.remat.policies` are, got {policy!r}"
+            f"{hint}"
         )
+    try:
+        hash(policy)
+    except TypeError as error:
+        raise TypeError(
+            f"{where} must be hashable, as plans are found again by their policies, got {policy!r}: {error}; give "
+            f"{type(policy).__name__} a `__hash__` beside its `__eq__`"
+        ) from error
     if isinstance(policy, Composable):
         return policy
+    if _is(policy, Composable) or getattr(policy, "makes_policies", False):
+        name = getattr(policy, "__name__", repr(policy))
+        raise TypeError(
+            f"{where}: `{name}` makes a policy and must be called: `{name}{_plain_signature(policy)}`"
+        )
     try:
         signature = inspect.signature(policy)
     except (TypeError, ValueError):
@@ -131,6 +159,13 @@ def as_policy(where: str, policy: Policy) -> Policy:
             f"{signature}; if it makes a policy, call it"
         )
     return OfPrimitive(policy) if several else policy
+
+
+def _plain_signature(fun: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function without types."""
+    none = inspect.Parameter.empty
+    given = inspect.signature(fun).parameters.values()
+    return inspect.Signature([p.replace(annotation=none) for p in given])
 
 
 def _takes_one(signature: inspect.Signature) -> bool:

@@ -106,8 +106,9 @@ def for_loop(
     `unroll` does not apply to it.
 
     With `checkpoints=k` reverse mode saves at most k states at a time, or those of a schedule, and recomputes the
-    others; without, it saves the residuals of each step. With `progress` (True, a label, or a `Progress`) a bar
-    shows the progress of the loop, also in a compiled function.
+    others; they stay in the memory of the device, also under a policy that offloads. Without, it saves the residuals of
+    each step. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop, also in a compiled
+    function.
 
     Raises TypeError if `nsteps` is not an integer, if a leaf of `init_state` is not an array, or if the body
     returns something; ValueError if `nsteps` is negative or `unroll` is.

@@ -81,13 +81,14 @@ def scan(
     """Run `carry, y = f(carry, x)` over the leading axis of `xs`; returns the final carry and the stacked ys.
 
     `xs` and the ys are pytrees of arrays; without `xs`, `length` is the number of steps, and x is None. `f` must
-    preserve the structure, shapes and dtypes of the carry, except that a weakly typed one (a Python scalar) takes
-    the dtype that `f` returns. A Ref in the carry is written in place, and `f` must return it. If a leaf of `xs`
-    is a Ref, each step gets its slice as a Ref, and a write to the slice is a write to the Ref. With `reverse` the
-    steps go from the last slice to the first; each y is stacked at the index of its x. `unroll` steps are compiled
-    into one iteration of the loop; all of them if True or 0. With `checkpoints=k` reverse mode saves at most k
-    carries at a time, or those of a schedule, and recomputes the others; without, it saves the residuals of each
-    step. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop.
+    preserve the structure, shapes and dtypes of the carry, except that a weakly typed one (a Python scalar) takes the
+    dtype that `f` returns. A Ref in the carry is written in place, and `f` must return it. If a leaf of `xs` is a Ref,
+    each step gets its slice as a Ref, and a write to the slice is a write to the Ref. With `reverse` the steps go from
+    the last slice to the first; each y is stacked at the index of its x. `unroll` steps are compiled into one iteration
+    of the loop; all of them if True or 0. With `checkpoints=k` reverse mode saves at most k carries at a time, or those
+    of a schedule, and recomputes the others; they stay in the memory of the device, also under a policy that offloads.
+    Without, it saves the residuals of each step. With `progress` (True, a label, or a `Progress`) a bar shows the
+    progress of the loop.
 
     With `until`, the loop ends after the first step for whose carry `until` is true, and the result is `(carry, ys,
     steps)` with the number of steps that were run; the ys of the other steps are zeros. The loop is differentiable

@@ -47,13 +47,14 @@ def fori_loop(
 ) -> T:
     """Run `val = body_fun(i, val)` for i = lower ... upper - 1, and return the final `val`.
 
-    `body_fun` must preserve the structure, shapes and dtypes of the value. With bounds that are known while
-    tracing, the loop is a `for`; with traced bounds it is a `while_loop`. Both are differentiable in both modes.
-    `i` has the dtype of the bounds: int32 for Python integers that fit it, int64 for larger ones. Bounds may be
-    floats: known ones must be whole numbers, and count as integers; with traced ones `i` is a float, `lower`,
-    `lower + 1` ... below `upper`. A Ref in the value is written in place, and `body_fun` must return it. With
-    `checkpoints=k` reverse mode saves at most k values at a time, or those of a schedule, and recomputes the
-    others. With `progress` (True, a label, or a `Progress`) a bar shows the progress of the loop.
+    `body_fun` must preserve the structure, shapes and dtypes of the value. With bounds that are known while tracing,
+    the loop is a `for`; with traced bounds it is a `while_loop`. Both are differentiable in both modes. `i` has the
+    dtype of the bounds: int32 for Python integers that fit it, int64 for larger ones. Bounds may be floats: known ones
+    must be whole numbers, and count as integers; with traced ones `i` is a float, `lower`, `lower + 1` ... below
+    `upper`. A Ref in the value is written in place, and `body_fun` must return it. With `checkpoints=k` reverse mode
+    saves at most k values at a time, or those of a schedule, and recomputes the others; they stay in the memory of the
+    device, also under a policy that offloads. With `progress` (True, a label, or a `Progress`) a bar shows the progress
+    of the loop.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)

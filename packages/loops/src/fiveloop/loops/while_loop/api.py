@@ -100,11 +100,11 @@ def while_loop(
     `vmap` the loop runs until the last lane has ended; a lane that has ended keeps its value, and changes no Ref.
 
     Forward and reverse mode work, to any order. Reverse mode saves a few states and recomputes the others: at most
-    `checkpoints` states, or those of a schedule, or as many as fit into a default amount of memory, which the
-    logger `fiveloop` reports once. With `max_steps` the loop stops after at most `max_steps` steps; if the
-    condition is still true then, the logger `fiveloop` warns, and in a checked program (`checked`, `checkify`)
-    that is an error. Reverse mode then saves the residuals of each step, in arrays for `max_steps` steps, unless
-    `checkpoints` is given.
+    `checkpoints` states, or those of a schedule, or as many as fit into a default amount of memory, which the logger
+    `fiveloop` reports once; they stay in the memory of the device, also under a policy that offloads. With `max_steps`
+    the loop stops after at most `max_steps` steps; if the condition is still true then, the logger `fiveloop` warns,
+    and in a checked program (`checked`, `checkify`) that is an error. Reverse mode then saves the residuals of each
+    step, in arrays for `max_steps` steps, unless `checkpoints` is given.
 
     With `progress` (True, a label, or a `Progress`) a counter shows the number of steps.
 

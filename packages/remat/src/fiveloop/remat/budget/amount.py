@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import re
 from typing import Any
@@ -10,11 +11,13 @@ from fiveloop.core.dataclass import dataclass
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_TEXT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*(%|[kmgt]?i?b)\s*", re.IGNORECASE)
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
+_TEXT = re.compile(rf"\s*({_NUMBER})\s*(%|[kmgt]i?b|b|)\s*", re.IGNORECASE)
 _SPELLINGS = (
     "a number of bytes (an int above 1, or text such as '2GiB' or '24 MB') or a fraction from 0.0 to 1.0 (a float, "
     "or '50%')"
 )
+_SUFFIXES = "the units of text are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB and %"
 
 
 @dataclass(frozen=True)
@@ -69,24 +72,33 @@ class Choice:
 
 
 def amount(given: Any, where: str = "checkpoint: budget") -> Amount:
-    """The budget that a user gives; TypeError or ValueError if it is none."""
+    """The budget that a user gives; TypeError or ValueError if it is none. Text without a unit is read as a number."""
     if isinstance(given, bool) or not isinstance(given, str | numbers.Real):
         raise TypeError(f"{where} must be {_SPELLINGS}, got {given!r}")
     if isinstance(given, str):
         return _of_text(given, where)
     if isinstance(given, numbers.Integral):
         return _of_int(int(given), where)
-    share = float(given) + 0.0  # -0.0 is 0.0, too
-    if not 0.0 <= share <= 1.0:
+    return _of_float(float(given), given, where)
+
+
+def _of_float(share: float, given: Any, where: str) -> Amount:
+    _check_sign(share, given, where)
+    if not share <= 1.0:
+        hint = f"; for bytes write '{share:.15g} B'" if share < math.inf else ""
         raise ValueError(
-            f"{where}: a float is a fraction from 0.0 to 1.0, got {share!r}; give bytes as an int or as text"
+            f"{where}: a number with a point or an exponent is a fraction from 0.0 to 1.0, got {given!r}{hint}"
         )
-    return Amount(share, fraction=True)
+    return Amount(share + 0.0, fraction=True)  # -0.0 is 0.0, too
+
+
+def _check_sign(number: float, given: Any, where: str) -> None:
+    if number < 0:
+        raise ValueError(f"{where} must not be negative, got {given!r}; it must be {_SPELLINGS}")
 
 
 def _of_int(given: int, where: str) -> Amount:
-    if given < 0:
-        raise ValueError(f"{where} must not be negative, got {given}; it must be {_SPELLINGS}")
+    _check_sign(given, given, where)
     if given in (0, 1):
         raise ValueError(
             f"{where}: {given} may mean bytes or a fraction; write '{given} B' for bytes, or {float(given)} for a "
@@ -98,8 +110,12 @@ def _of_int(given: int, where: str) -> Amount:
 def _of_text(given: str, where: str) -> Amount:
     found = _TEXT.fullmatch(given)
     if found is None:
-        raise ValueError(f"{where} must be {_SPELLINGS}, got {given!r}")
+        raise ValueError(f"{where} must be {_SPELLINGS}, got {given!r}; {_SUFFIXES}")
     number, unit = float(found[1]), found[2].lower()
+    if not unit:
+        whole = found[1].lstrip("+-").isdigit()
+        return _of_int(int(found[1]), where) if whole else _of_float(number, given, where)
+    _check_sign(number, given, where)
     if unit != "%":
         return _of_bytes(number * _UNITS[unit], given, where)
     if number > 100:

@@ -16,7 +16,6 @@ from fiveloop.remat.budget.plans import Again, Option, Parts, Save
 from fiveloop.remat.budget.segments import body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, size_of, unknown_vars
 from fiveloop.remat.makers import bodies_of
-from fiveloop.remat.name import labels_first
 from fiveloop.remat.policies import (
     OtherNames,
     dots_saveable,
@@ -355,7 +354,7 @@ def both_passes(jaxpr: Jaxpr, unknown: util.Mask, policy: transforms.Policy) -> 
     """The forward and the backward pass of a jaxpr, with a cotangent for each of its unknown results."""
     plan = transforms.SavingPlan(policy).at_boundary(transforms.body_work(jaxpr))
     at_hand = tuple(not u for u in unknown)
-    cut = transforms.split(labels_first(jaxpr), unknown, at_hand, plan)
+    cut = transforms.split(jaxpr, unknown, at_hand, plan)
     linear = (*[False] * len(cut.residuals), *util.select_by(cut.staged_in, unknown))
     staged = transforms.parted(cut.staged, linear)
     back, _ = transforms.transpose_jaxpr(staged, linear, (True,) * len(staged.outvars))

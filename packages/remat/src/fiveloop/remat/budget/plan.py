@@ -15,7 +15,7 @@ from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
 from fiveloop.remat.budget.plans import Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
-from fiveloop.remat.budget.segments import Segments, with_given
+from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
@@ -77,6 +77,8 @@ class Planner:
         self.program = Program(jaxpr, unknown)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
+        self.apart = computes_again(jaxpr, given)
+        self.decided = self._decided()
         everything: Plan = tuple(Save(k, k + 1, o[0]) for k, o in enumerate(self.chain.options))
         self.all = self._candidate(everything)
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
@@ -134,7 +136,7 @@ class Planner:
         jaxpr = self.program.jaxpr
         made = ir.used_vars(jaxpr.outvars) & ({*self.program.made} - self.program.unknown)
         kept = self.chain.kept(plan) - sum(map(size_of, made))
-        again = self.chain.again(plan)
+        again = self.chain.again(plan) + self.decided
         time = transforms.gradient_time(jaxpr, again, kept)
         return Candidate(plan, self.chain.peak(plan), _rounded(time), again)
 
@@ -162,13 +164,25 @@ class Planner:
 
     @property
     def everything(self) -> int:
-        """The bytes that saving everything needs."""
+        """The bytes that saving everything needs which the user's policy does not decide."""
         return max(self.bytes_of(self.all), self.least)
 
     def need(self, plan: Plan) -> int:
         """The bytes that a plan needs, with a margin."""
-        policy = with_given(everything_saveable, self.given)
-        return needed(both_passes(self.segments.jaxpr(plan), self.unknown, policy).jaxpr)
+        jaxpr = self.segments.jaxpr(plan)
+        if self.apart:
+            jaxpr = self.segments.in_one(jaxpr)
+        return needed(both_passes(jaxpr, self.unknown, everything_saveable).jaxpr)
+
+    def _decided(self) -> int:
+        """The operations that are done again whatever the plan, because the user's policy says so."""
+        if not self.apart:
+            return 0
+        whole = self.program.jaxpr
+        plain = both_passes(whole, self.unknown, everything_saveable).jaxpr
+        given = both_passes(self.segments.in_one(whole), self.unknown, everything_saveable).jaxpr
+        flops = (transforms.operations_of(jaxpr, transforms.LIGHT) for jaxpr in (given, plain))
+        return max(next(flops) - next(flops), 0)
 
     def _chain(self) -> Chain:
         keys = [self.program.weighed(k, k + 1) for k in range(self.program.size)]
@@ -258,7 +272,7 @@ def planned(
         policy=with_given(everything_saveable, given),
         budget=None,
         choice=outcome.choice,
-        prevent_cse=p.prevent_cse and given is not None,
+        prevent_cse=p.prevent_cse and computes_again(p.jaxpr, given),
     )
 
 
@@ -310,6 +324,8 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
             f"{shown(size)}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
             least,
         )
-    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed())
+    # A plan of more bytes than saving everything needs was weighed only to be passed over.
+    shown_most = max(most, chosen.bytes)
+    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed() if c.bytes <= shown_most)
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
     return Outcome(choice, planner.program.cuts, chosen.plan)

@@ -8,13 +8,32 @@ from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import Again, Parts, Plan, Save
 from fiveloop.remat.budget.stages import Program, Stage, unknown_vars, without_calls
-from fiveloop.remat.policies import first_of, nothing_saveable
+from fiveloop.remat.policies import everything_saveable, first_of, nothing_saveable
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
 
 def with_given(policy: transforms.Policy, given: transforms.Policy | None) -> transforms.Policy:
     """A policy that leaves to another what the user's policy has no opinion of."""
     return policy if given is None else first_of(given, policy)
+
+
+@ir.once_per(lambda jaxpr, given: (jaxpr, given))
+def computes_again(jaxpr: Jaxpr, given: transforms.Policy | None) -> bool:
+    """Whether the user's policy has values of a program computed again, whatever the plan."""
+    plan = transforms.SavingPlan(with_given(everything_saveable, given))
+    return given is not None and not _saves_all(plan, jaxpr)
+
+
+def _saves_all(plan: transforms.SavingPlan, jaxpr: Jaxpr) -> bool:
+    """Whether a plan saves the result of each equation, at any depth."""
+    labels = transforms.labels_of(jaxpr)
+    for eqn in jaxpr.eqns:
+        verdict = plan.verdict(eqn, labels)
+        if not verdict.saves or isinstance(verdict, rules.Weigh):
+            return False
+        if not all(_saves_all(plan.within(eqn), j) for j in ir.jaxprs_in(eqn.params)):
+            return False
+    return True
 
 
 class Segments:
@@ -33,6 +52,12 @@ class Segments:
     def jaxpr(self, plan: Plan) -> Jaxpr:
         """The program by a plan."""
         return self.program.jaxpr.replace(eqns=self._eqns(plan))
+
+    def in_one(self, jaxpr: Jaxpr) -> Jaxpr:
+        """A program by a plan in one checkpoint, whose policy is the user's where that has an opinion."""
+        params = CheckpointParams(jaxpr, with_given(everything_saveable, self.given), self.origin)
+        eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
+        return jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
 
     def _eqns(self, plan: Plan) -> list[ir.Eqn]:
         return [eqn for step in plan for eqn in self._step(step)]

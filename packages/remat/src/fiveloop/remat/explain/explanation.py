@@ -30,6 +30,8 @@ from fiveloop.remat.timeline import backward_begins, timeline
 Phase = Literal["forward", "backward"]
 ROWS = 20
 """How many residuals a table shows unless told otherwise."""
+MANY = 8
+"""How many arguments a line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class ResidualExplanation:
     `residuals` are sorted by size, largest first. `flops_again` counts the operations that both passes do, in loops
     for every step. `moments` list the memory through the forward and then the backward pass; `at_peak` are the
     buffers that are alive at the peak; `choices` are the plans for budgets; `states` are the loops of which a few
-    states are saved at a time. It prints as a table.
+    states are saved at a time; `arguments` are those in which the derivative is taken. It prints as a table.
     """
 
     name: str
@@ -86,6 +88,7 @@ class ResidualExplanation:
     at_peak: tuple[Alive, ...]
     choices: tuple[Choice, ...] = ()
     states: tuple[SavedStates, ...] = ()
+    arguments: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -129,7 +132,7 @@ class ResidualExplanation:
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
             *[f"states {s}" for s in self.states],
-            *[line for choice in self.choices for line in _plans(choice)],
+            *[line for choice in self.choices for line in _plans(choice, self.arguments)],
         ]
 
     def __str__(self) -> str:
@@ -141,6 +144,7 @@ class ResidualExplanation:
         """All of it as dictionaries, lists, strings and numbers."""
         return {
             "name": self.name,
+            "arguments": list(self.arguments),
             "saved_bytes": self.bytes,
             "flops_again": self.flops_again,
             "peak_bytes": {
@@ -248,6 +252,9 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
     """Explain what the derivative of `f` with respect to all its floating arguments saves and why, and its memory
     over time.
 
+    A derivative with respect to some of them has other residuals, and other plans for a budget: explain a function of
+    these alone, such as `lambda ws: f(ws, x)`.
+
     The result prints as a table. `to_json()` returns all of it as data, `plot("memory.svg")` draws the temporary
     memory of the forward and the backward pass, and `compare(other)` shows the differences to another explanation. The
     memory is simulated on the program that is lowered, without compiling it.
@@ -272,6 +279,7 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         tuple(map(_alive, line.at_peak)),
         choices_in(halves.known),
         tuple(dict.fromkeys(_saved_states(program, ()))),
+        halves.arguments,
     )
 
 
@@ -288,13 +296,17 @@ def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
             yield from _saved_states(body.jaxpr, (*path, place_of(eqn, body)))
 
 
-def _plans(choice: Choice) -> list[str]:
-    """What a budget came to, and the plans among which it chose."""
+def _plans(choice: Choice, arguments: Sequence[str]) -> list[str]:
+    """What a budget came to, and the plans among which it chose, for the derivative in some arguments."""
     rows = [
         f"       {shown(size):>10}  {time:.3g} ms{'  taken' if size == choice.bytes else ''}"
         for size, time in choice.candidates
     ]
-    return [f"plan   {choice}", *rows]
+    shown_first = [*arguments[:MANY], *["..."] * (len(arguments) > MANY)]
+    given = (
+        f"       for the derivative in {', '.join(shown_first)}; in others it has plans of its own"
+    )
+    return [f"plan   {choice}", given, *rows]
 
 
 def _moments(line: Timeline, turn: int) -> tuple[Moment, ...]:

@@ -125,7 +125,8 @@ def pareto(
     budgets: Iterable[str | float] = BUDGETS,
     **kwargs: Any,
 ) -> Pareto:
-    """The memory and the estimated time of the gradient of `checkpoint(f)`, for each budget and for policies.
+    """The memory and the estimated time of the gradient of `checkpoint(f)` in all its floating arguments, for each
+    budget and for policies.
 
     Nothing is compiled. Budgets with the same plan are listed once. A star in the table marks the ways that no other
     way betters in both. For a budget that no plan is within, a line states the least memory of any plan; ValueError
