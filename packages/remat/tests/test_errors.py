@@ -31,6 +31,11 @@ def sines(x: Any) -> Any:
     return fnp.sin(fnp.sin(x)).sum()
 
 
+def scaled(x: Any, n: int) -> Any:
+    """A multiple of x."""
+    return x * n
+
+
 def misfit(x: Any) -> Any:
     return (x + M).sum()
 
@@ -210,9 +215,9 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "decides what is traced, close over it: `lambda *others: f(..., 's')`",
     ),
     "a static argument, to residuals": (
-        lambda: saved_residuals(checkpoint(lambda x, n: x, static_argnums=1), X, 3),
+        lambda: saved_residuals(checkpoint(scaled, static_argnums=1), X, 3),
         TypeError,
-        "checkpoint of <lambda>: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
+        "checkpoint of scaled: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
         "it out of the static ones, or close over it where a transform around traces all arguments: "
         "`lambda *others: f(..., n)`",
     ),

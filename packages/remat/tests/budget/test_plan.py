@@ -93,6 +93,20 @@ def test_blocks_that_mix_rows_keep_within_the_budget(mixed: Any) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-2)
 
 
+def test_cotangents_of_stacked_outputs_are_made_in_the_steps_as_planned() -> None:
+    """They are made of a stack that is saved anyway: no other one is needed."""
+
+    def outputs(w: Any, x: Any) -> Any:
+        h, ys = scan(lambda h, _: (sp.tanh(h @ w),) * 2, x, None, length=50)
+        return (ys**2).mean() + h.sum()
+
+    gradient = grad(checkpoint(outputs, budget=0.0))
+    compiled = jit(gradient).lower(WS[0], X).compile()
+    assert compiled.memory_analysis().temp < 1.2 * 50 * X.nbytes
+    want = jit(grad(outputs))(WS[0], X)
+    np.testing.assert_allclose(compiled(WS[0], X), want, rtol=1e-4, atol=1e-6 * abs(want).max())
+
+
 def test_the_least_is_far_less_than_all() -> None:
     assert chains().candidates[0].bytes < 0.75 * plain()[0]
 
