@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.inplace.fiveloop_loops import build
 from benchmarks.inplace.inputs import LOOPS
 
+import fiveloop.remat  # noqa: F401  # its pass is one of the stages
 from fiveloop.core.inspect import stages
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -25,7 +25,7 @@ def test_options_are_read() -> None:
         ("--microbatches 3", "--microbatches has to divide --batch 16, and 3 was given"),
         ("--width 20", "--width has to be a multiple of 2 * --heads = 8, and 20 was given"),
         ("--policy some", "invalid choice: 'some'"),
-        ("--budget 24", "--budget: checkpoint: budget must be a number of bytes"),
+        ("--budget 24MQ", "--budget: checkpoint: budget must be a number of bytes"),
         ("--rate 0", "--rate has to be above 0, and 0.0 was given"),
     ],
 )

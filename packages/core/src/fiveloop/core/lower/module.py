@@ -169,12 +169,13 @@ class LowerContext:
     def late(self, xs: hlo.IRValues) -> list[IRValue]:
         """Operands, some of which are written over: those made of numbers alone come after the others.
 
-        A compiler that runs breadth first makes such an array at the beginning, one for each that is written to. So
-        the first of a program may stay as it is.
+        XLA:CPU runs breadth first: it makes such an array at the beginning, one for each that is written to. So the
+        first of a program may stay as it is.
         """
         early = {x.name for x in xs if self._is_early(x)}
         there = {x.name: x for x in xs if x.name not in self._fixed and x.shape}
-        if not there or not early or self._module.emission.branches or self.b.is_in_loop:
+        waits = self.platform == "cpu" and not self._module.emission.branches
+        if not (waits and there and early) or self.b.is_in_loop:
             return list(xs)
         if not self._module.has_early:
             self._module.has_early = True
