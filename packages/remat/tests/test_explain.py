@@ -410,3 +410,25 @@ def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any, budge
         assert found.peak <= alone.peak
     compiled = jit(grad(checkpoint(chain, policy=policy, budget=budget))).lower(x).compile()
     assert compiled.memory_analysis().temp <= 1.05 * plan.bytes
+
+
+def test_the_times_of_budgets_and_policies_compare() -> None:
+    """Ways that are the same program take the same time, also around a checkpoint and a loop of unknown length."""
+    x = np.ones((16, 16), np.float32)
+
+    def steps(x: Any, n: Any) -> Any:
+        return while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, fnp.sin(c[1])), (0, x))[1].sum()
+
+    for found in (
+        pareto(checkpoint(chain), x, budgets=[0.0]),
+        pareto(steps, x, 3, budgets=[0.0]),
+        pareto(lambda x: fnp.sin(fnp.sin(x @ x) @ x).sum(), x, budgets=[0.0]),
+    ):
+        (ours,) = [p for p in found.points if p.budget]
+        (same,) = [p for p in found.points if p.name == "everything_saveable"]
+        assert (ours.peak, ours.saved, ours.flops_again) == (
+            same.peak,
+            same.saved,
+            same.flops_again,
+        )
+        assert ours.milliseconds == pytest.approx(same.milliseconds)
