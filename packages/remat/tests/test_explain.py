@@ -230,6 +230,16 @@ def test_a_function_that_writes_a_ref_is_explained() -> None:
     assert kept.flops_again >= 160, "the sine"
 
 
+def test_a_function_without_floating_arguments_has_nothing_to_explain() -> None:
+    def counted(n: Any) -> Any:
+        return n * 2
+
+    told = str(explain_residuals(counted, 3))
+    first = "counted has no floating argument: there is nothing to differentiate\n\nsaved  0 B in 0"
+    assert told.startswith(first)
+    assert str(explain_residuals(lambda x: x * 2.0, X)).startswith("saved  0 B in 0 values")
+
+
 def test_a_function_is_expected() -> None:
     with pytest.raises(TypeError, match="explain_residuals: expected a function, got 3"):
         explain_residuals(3, X)  # type: ignore[arg-type]  # that is the point
