@@ -422,6 +422,17 @@ def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any, budge
     assert compiled.memory_analysis().temp <= 1.05 * plan.bytes
 
 
+def test_what_a_policy_beside_a_budget_saves_is_told_to_be_saved_by_the_policy() -> None:
+    def two(w: Any, x: Any) -> Any:
+        return fnp.sin(checkpoint_name(fnp.tanh(x @ w), "hidden") @ w)
+
+    named = policies.save_only_these_names("hidden")
+    w = np.ones((8, 8), np.float32)
+    kept = saved_residuals(checkpoint(two, policy=named, budget=1.0), w, X)
+    by = {(r.label, r.policy) for r in kept if r.verdict == "save"}
+    assert by == {("hidden", repr(named)), ("", "budget 100%")}
+
+
 def test_the_times_of_budgets_and_policies_compare() -> None:
     """Ways that are the same program take the same time, also around a checkpoint and a loop of unknown length."""
     x = np.ones((16, 16), np.float32)
