@@ -35,6 +35,10 @@ def misfit(x: Any) -> Any:
     return (x + M).sum()
 
 
+def repeated(x: Any, n: Any) -> Any:
+    return x * n
+
+
 def no_arguments() -> bool:
     return True
 
@@ -210,9 +214,9 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "decides what is traced, close over it: `lambda *others: f(..., 's')`",
     ),
     "a static argument, to residuals": (
-        lambda: saved_residuals(checkpoint(lambda x, n: x, static_argnums=1), X, 3),
+        lambda: saved_residuals(checkpoint(repeated, static_argnums=1), X, 3),
         TypeError,
-        "checkpoint of <lambda>: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
+        "checkpoint of repeated: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
         "it out of the static ones, or close over it where a transform around traces all arguments: "
         "`lambda *others: f(..., n)`",
     ),
