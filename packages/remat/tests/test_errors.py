@@ -213,6 +213,12 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str; if it "
         "decides what is traced, close over it: `lambda *others: f(..., 's')`",
     ),
+    "a Ref as a result, to residuals": (
+        lambda: saved_residuals(new_ref, X),
+        TypeError,
+        "saved_residuals of new_ref: its results must be arrays or scalars, got Ref{f32[4]}; return what is read of "
+        "the Ref: `ref[...]`",
+    ),
     "a static argument, to residuals": (
         lambda: saved_residuals(checkpoint(repeated, static_argnums=1), X, 3),
         TypeError,

@@ -216,6 +216,12 @@ def staged(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> tupl
     """A function as a jaxpr, and what its inputs are called."""
     flatten.check_callable(where, f)
     found, _ = staging.stage_user(f, args, kwargs)
+    ref = next((a for a in found.jaxpr.out_avals if a.accumulates), None)
+    if ref is not None:
+        raise TypeError(
+            f"{where} of {flatten.function_name(f)}: its results must be arrays or scalars, got {ref}; return what is "
+            "read of the Ref: `ref[...]`"
+        )
     paths = [_argument(f, path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
     return found.jaxpr, [*[CLOSED_OVER] * len(found.captured), *paths]
 
