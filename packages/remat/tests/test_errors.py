@@ -31,13 +31,12 @@ def sines(x: Any) -> Any:
     return fnp.sin(fnp.sin(x)).sum()
 
 
-def scaled(x: Any, n: int) -> Any:
-    """A multiple of x."""
-    return x * n
-
-
 def misfit(x: Any) -> Any:
     return (x + M).sum()
+
+
+def repeated(x: Any, n: Any) -> Any:
+    return x * n
 
 
 def no_arguments() -> bool:
@@ -214,10 +213,16 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "tracing of misfit: argument `x` must be an array or a scalar, got 's' of type str; if it "
         "decides what is traced, close over it: `lambda *others: f(..., 's')`",
     ),
-    "a static argument, to residuals": (
-        lambda: saved_residuals(checkpoint(scaled, static_argnums=1), X, 3),
+    "a Ref as a result, to residuals": (
+        lambda: saved_residuals(new_ref, X),
         TypeError,
-        "checkpoint of scaled: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
+        "saved_residuals of new_ref: its results must be arrays or scalars, got Ref{f32[4]}; return what is read of "
+        "the Ref: `ref[...]`",
+    ),
+    "a static argument, to residuals": (
+        lambda: saved_residuals(checkpoint(repeated, static_argnums=1), X, 3),
+        TypeError,
+        "checkpoint of repeated: static argument `n` must be hashable, got Traced<i32*[]> of type StageTracer; leave "
         "it out of the static ones, or close over it where a transform around traces all arguments: "
         "`lambda *others: f(..., n)`",
     ),

@@ -230,6 +230,16 @@ def test_a_function_that_writes_a_ref_is_explained() -> None:
     assert kept.flops_again >= 160, "the sine"
 
 
+def test_a_function_without_floating_arguments_has_nothing_to_explain() -> None:
+    def counted(n: Any) -> Any:
+        return n * 2
+
+    told = str(explain_residuals(counted, 3))
+    first = "counted has no floating argument: there is nothing to differentiate\n\nsaved  0 B in 0"
+    assert told.startswith(first)
+    assert str(explain_residuals(lambda x: x * 2.0, X)).startswith("saved  0 B in 0 values")
+
+
 def test_a_function_is_expected() -> None:
     with pytest.raises(TypeError, match="explain_residuals: expected a function, got 3"):
         explain_residuals(3, X)  # type: ignore[arg-type]  # that is the point
@@ -410,3 +420,36 @@ def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any, budge
         assert found.peak <= alone.peak
     compiled = jit(grad(checkpoint(chain, policy=policy, budget=budget))).lower(x).compile()
     assert compiled.memory_analysis().temp <= 1.05 * plan.bytes
+
+
+def test_what_a_policy_beside_a_budget_saves_is_told_to_be_saved_by_the_policy() -> None:
+    def two(w: Any, x: Any) -> Any:
+        return fnp.sin(checkpoint_name(fnp.tanh(x @ w), "hidden") @ w)
+
+    named = policies.save_only_these_names("hidden")
+    w = np.ones((8, 8), np.float32)
+    kept = saved_residuals(checkpoint(two, policy=named, budget=1.0), w, X)
+    by = {(r.label, r.policy) for r in kept if r.verdict == "save"}
+    assert by == {("hidden", repr(named)), ("", "budget 100%")}
+
+
+def test_the_times_of_budgets_and_policies_compare() -> None:
+    """Ways that are the same program take the same time, also around a checkpoint and a loop of unknown length."""
+    x = np.ones((16, 16), np.float32)
+
+    def steps(x: Any, n: Any) -> Any:
+        return while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, fnp.sin(c[1])), (0, x))[1].sum()
+
+    for found in (
+        pareto(checkpoint(chain), x, budgets=[0.0]),
+        pareto(steps, x, 3, budgets=[0.0]),
+        pareto(lambda x: fnp.sin(fnp.sin(x @ x) @ x).sum(), x, budgets=[0.0]),
+    ):
+        (ours,) = [p for p in found.points if p.budget]
+        (same,) = [p for p in found.points if p.name == "everything_saveable"]
+        assert (ours.peak, ours.saved, ours.flops_again) == (
+            same.peak,
+            same.saved,
+            same.flops_again,
+        )
+        assert ours.milliseconds == pytest.approx(same.milliseconds)

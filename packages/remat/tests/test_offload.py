@@ -48,6 +48,14 @@ def test_a_residual_goes_to_the_host_and_comes_back() -> None:
     assert moves(text_for("cuda", grad(loss(SAVED)), W, X)) == []
 
 
+@pytest.mark.parametrize("budget", [0.0, 1.0])
+def test_what_is_offloaded_beside_a_budget_comes_back_with_the_cotangents(budget: float) -> None:
+    planned = checkpoint(layer, policy=OFFLOADED, budget=budget)
+    text = text_for("cuda", grad(lambda w, x: planned(w, x).sum()), W, X)
+    there, back = (text.index(f'"{memory}"') for memory in ("pinned_host", "device"))
+    assert there < text.index("optimization_barrier") < back
+
+
 def test_the_program_for_a_cpu_is_as_if_the_values_were_saved() -> None:
     texts = [text_for("cpu", grad(loss(policy)), W, X) for policy in (OFFLOADED, SAVED)]
     assert texts[0] == texts[1]

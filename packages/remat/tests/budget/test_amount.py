@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveloop.remat.budget.amount import amount, shown
+from fiveloop.remat.budget.amount import Choice, amount, shown
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,9 @@ def test_bytes_are_shown_in_the_largest_unit() -> None:
         "3 MiB",
         "5 GiB",
     ]
+
+
+def test_a_plan_of_more_bytes_than_saving_everything_is_within_the_range_that_is_told() -> None:
+    """It keeps less, and so is estimated to be faster."""
+    plan = Choice(amount("1 GB"), 2048, 1.0, 1024, 1536)
+    assert "of plans from 1 KiB to 2 KiB, with the margin" in str(plan)

@@ -225,5 +225,7 @@ def without_calls(jaxpr: Jaxpr) -> Jaxpr:
 
 
 extend.register_pass(
-    extend.Pass("checkpoints", ("dce",), applies=ir.holding(checkpoint_p), run=without_calls)
+    extend.Pass(
+        "checkpoints", ("dce", "replay"), applies=ir.holding(checkpoint_p), run=without_calls
+    )
 )

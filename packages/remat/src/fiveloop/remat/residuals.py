@@ -216,6 +216,12 @@ def staged(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> tupl
     """A function as a jaxpr, and what its inputs are called."""
     flatten.check_callable(where, f)
     found, _ = staging.stage_user(f, args, kwargs)
+    ref = next((a for a in found.jaxpr.out_avals if a.accumulates), None)
+    if ref is not None:
+        raise TypeError(
+            f"{where} of {flatten.function_name(f)}: its results must be arrays or scalars, got {ref}; return what is "
+            "read of the Ref: `ref[...]`"
+        )
     paths = [_argument(f, path) for path, _ in pytree.tree_flatten_with_path((args, kwargs))[0]]
     return found.jaxpr, [*[CLOSED_OVER] * len(found.captured), *paths]
 
@@ -288,7 +294,7 @@ def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
     around = [eqn.params.policy for eqn, _ in made.around if eqn.primitive is checkpoint_p]
     in_body = any(body.role in ("loop", "branch") for _, body in made.around)
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
-    budgets = [f"budget {c.budget}" for c in map(choice_of, (e for e, _ in made.around)) if c]
+    budgets = [by_budget for eqn, _ in made.around if (by_budget := _by_budget(eqn, made))]
     name = budgets[0] if budgets else policy_name(policy)
     verdict = made.verdict(transforms.SavingPlan(policy))
     if (around and not verdict.saves) or (not around and any(n.again for n in needs)):
@@ -297,6 +303,18 @@ def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
         return "", "save", "no checkpoint is around"
     kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
     return name, kind, verdict.reason or "the policy says so"
+
+
+def _by_budget(eqn: ir.Eqn, made: Maker) -> str:
+    """What decides in a checkpoint with a budget: the policy beside it if that saves, else the budget; or empty."""
+    choice = choice_of(eqn)
+    if choice is None:
+        return ""
+    policy = eqn.params.policy
+    given = policy.policies[0] if isinstance(policy, transforms.FirstOf) else None
+    if given is not None and made.verdict(transforms.SavingPlan(given)).saves:
+        return policy_name(given)
+    return f"budget {choice.budget}"
 
 
 def choice_of(eqn: ir.Eqn) -> Choice | None:

@@ -67,7 +67,7 @@ class Choice:
     def __str__(self) -> str:
         return (
             f"{shown(self.bytes)} under a budget of {self.budget}, of plans from {shown(self.least)} to "
-            f"{shown(self.everything)}, with the margin; {self.milliseconds:.3g} ms estimated"
+            f"{shown(max(self.everything, self.bytes))}, with the margin; {self.milliseconds:.3g} ms estimated"
         )
 
 

@@ -19,17 +19,17 @@ def with_given(policy: transforms.Policy, given: transforms.Policy | None) -> tr
 
 @ir.once_per(lambda jaxpr, given: (jaxpr, given))
 def computes_again(jaxpr: Jaxpr, given: transforms.Policy | None) -> bool:
-    """Whether the user's policy has values of a program computed again, whatever the plan."""
+    """Whether the user's policy has values of a program computed again, or fetched again, whatever the plan."""
     plan = transforms.SavingPlan(with_given(everything_saveable, given))
     return given is not None and not _saves_all(plan, jaxpr)
 
 
 def _saves_all(plan: transforms.SavingPlan, jaxpr: Jaxpr) -> bool:
-    """Whether a plan saves the result of each equation, at any depth."""
+    """Whether a plan saves the result of each equation on the device, at any depth."""
     labels = transforms.labels_of(jaxpr)
     for eqn in jaxpr.eqns:
         verdict = plan.verdict(eqn, labels)
-        if not verdict.saves or isinstance(verdict, rules.Weigh):
+        if not verdict.saves or isinstance(verdict, rules.Weigh | rules.Offload):
             return False
         if not all(_saves_all(plan.within(eqn), j) for j in ir.jaxprs_in(eqn.params)):
             return False

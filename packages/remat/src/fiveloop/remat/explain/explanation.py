@@ -117,7 +117,9 @@ class ResidualExplanation:
         rest = [r for group in groups[len(first) :] for r in group]
         if rest:
             lines.append(f"and {len(rest)} more, {shown(sum(r.bytes for r in rest))}")
-        return "\n".join([*lines, "", *self._totals()])
+        if not self.arguments:
+            lines = [f"{self.name} has no floating argument: there is nothing to differentiate"]
+        return "\n".join([*lines, *[""] * bool(lines), *self._totals()])
 
     def _totals(self) -> list[str]:
         there = shown(sum(r.bytes for r in self.residuals if not r.verdict))
