@@ -44,9 +44,8 @@ def scanned(n: int) -> Any:
 @pytest.mark.parametrize("layers", [gathered, scanned])
 def test_layers_are_filled_one_after_the_other(layers: Any) -> None:
     more = temporary(layers(9)) - temporary(layers(3))
-    if (
-        recomputes_in_branches()
-    ):  # a compiler that drops barriers makes all of them at the beginning
+    if recomputes_in_branches():
+        # A compiler that drops barriers makes all of them at the beginning.
         assert more >= 5 * X.nbytes
     else:
         assert more < X.nbytes

@@ -152,7 +152,7 @@ def test_wrong_arguments_are_refused(double: Executable) -> None:
         double.execute([])
 
 
-def test_a_compile_error_shows_the_program() -> None:
+def assert_a_compile_error_shows_the_program() -> None:
     text = "module {\n  func.func public @main() -> tensor<f32> { return %x : tensor<f32> }\n}"
     with pytest.raises(RuntimeError) as caught:
         client.compile_text(text, [])
@@ -160,6 +160,10 @@ def test_a_compile_error_shows_the_program() -> None:
     assert "undeclared SSA value name" in message
     assert "    2    func.func public @main() -> tensor<f32> { return %x" in message
     assert caught.value.__cause__ is None
+
+
+def test_a_compile_error_shows_the_program() -> None:
+    assert_a_compile_error_shows_the_program()
 
 
 @pytest.fixture
@@ -220,7 +224,7 @@ def test_a_failed_compilation_lets_go_of_the_kept_context(modules: lazy.Modules)
 
 
 def test_a_compile_error_of_a_busy_process_says_the_same(modules: lazy.Modules) -> None:
-    test_a_compile_error_shows_the_program()
+    assert_a_compile_error_shows_the_program()
 
 
 def looping(size: int) -> str:

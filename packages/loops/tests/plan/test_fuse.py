@@ -10,6 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.extend import broadcast_in_dim, select
+from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.shape import concatenate
 from fiveloop.core.primitives.special import sin, tanh
@@ -157,7 +158,9 @@ def test_cotangents_of_outputs_are_never_there_as_a_whole() -> None:
             jit(grad(lambda *args: small(*args))).lower(*of_rows).compile().memory_analysis().temp
         )
     assert fused < 2.1 * of_rows[0].nbytes
-    assert fused < 1.01 * unfused
+    # Where arrays to be written over are made when they are needed, the cotangents have room in one of those.
+    less = 0.9 * of_rows[0].nbytes if recomputes_in_branches() else 0
+    assert fused <= unfused - less + 64
     step = 1e-5 * RNG.normal(size=ROWS.shape)
     slope = (float(loss(ROWS + step, ROWS)) - float(loss(ROWS - step, ROWS))) / 2.0
     found = np.asarray(jit(grad(loss))(ROWS, ROWS))

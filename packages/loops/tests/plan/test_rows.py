@@ -84,7 +84,7 @@ def planned(f: Fun, *args: Any) -> Jaxpr:
     return jaxpr
 
 
-def same(f: Fun, *args: Any) -> None:
+def assert_same(f: Fun, *args: Any) -> None:
     """The results with and without the step."""
     with planning(rows=False):
         want = jit(lambda *args: f(*args))(*args)
@@ -97,7 +97,7 @@ def test_what_nested_scans_keep_lies_in_the_outer_array(
     sizes: tuple[int, ...], reverse: bool
 ) -> None:
     f = grad(nested(*sizes, reverse=reverse))
-    same(f, X)
+    assert_same(f, X)
     if min(sizes) > 1:
         found = copies_of(lambda: grad(nested(*sizes, reverse=reverse)), X)
         assert found == (0, 2 * (len(sizes) - 1))
@@ -110,27 +110,27 @@ def test_derivatives_of_nested_scans() -> None:
 @pytest.mark.parametrize("axis", [0, 1])
 def test_lanes_have_rows_of_their_own(axis: int) -> None:
     x = RNG.normal(size=(5, 5))
-    same(vmap(grad(nested(3, 4)), in_axes=axis), x)
+    assert_same(vmap(grad(nested(3, 4)), in_axes=axis), x)
     assert copies_of(lambda: vmap(grad(nested(3, 4)), in_axes=axis), x) == (0, 2)
 
 
 def test_a_direction_through_a_gradient() -> None:
     f = grad(nested(3, 4))
-    same(lambda x: jvp(f, (x,), (x * 2,))[1], X)
-    same(grad(lambda x: f(x).sum()), X)
+    assert_same(lambda x: jvp(f, (x,), (x * 2,))[1], X)
+    assert_same(grad(lambda x: f(x).sum()), X)
 
 
 def test_stacked_outputs_are_filled_in_place() -> None:
-    same(stacked, X)
+    assert_same(stacked, X)
     assert copies_of(lambda: lambda x: stacked(x), X) == (0, 1)
-    same(grad(lambda x: (stacked(x) ** 2).sum()), X)
+    assert_same(grad(lambda x: (stacked(x) ** 2).sum()), X)
     check_law_planning(sample(stacked, X))
 
 
 def test_a_row_that_is_only_read_is_read_where_it_lies() -> None:
-    same(read, X, ROWS)
+    assert_same(read, X, ROWS)
     assert copies_of(lambda: lambda x, rows: read(x, rows), X, ROWS) == (0, 1)
-    same(grad(lambda x, rows: read(x, rows).sum(), 1), X, ROWS)
+    assert_same(grad(lambda x, rows: read(x, rows).sum(), 1), X, ROWS)
 
 
 def half_filled(x: Any) -> Any:
@@ -211,7 +211,7 @@ def read_whole(x: Any) -> Any:
     "f", [half_filled, read_back, used_twice, in_a_branch, written_as_it_is_read, read_whole]
 )
 def test_other_arrays_are_copied(f: Fun) -> None:
-    same(f, X)
+    assert_same(f, X)
     found, without = copies_of(lambda: lambda x: f(x), X)
     assert found == without > 0
 
@@ -240,8 +240,8 @@ def test_a_row_out_of_range_is_left_out(offset: int) -> None:
 
         return fori_loop(0, 3, step, x)
 
-    same(filled, X)
-    same(taken, X)
+    assert_same(filled, X)
+    assert_same(taken, X)
 
 
 def test_a_row_at_a_number_that_is_computed_in_the_step() -> None:
@@ -258,7 +258,7 @@ def test_a_row_at_a_number_that_is_computed_in_the_step() -> None:
         return out[...]
 
     for n in ([2, 0, 1], [1, 1, 1], [7, -1, -9]):
-        same(run, X, np.array(n, np.int32))
+        assert_same(run, X, np.array(n, np.int32))
 
 
 def test_rows_in_a_while_loop() -> None:
@@ -274,7 +274,7 @@ def test_rows_in_a_while_loop() -> None:
         while_loop(lambda s: s[0] < 5, step, (0, x))
         return out[...]
 
-    same(run, X)
+    assert_same(run, X)
 
 
 def test_a_ref_made_outside_of_the_program() -> None:
@@ -297,7 +297,7 @@ def test_a_ref_made_outside_of_the_program() -> None:
 
 def test_single_numbers_stay_in_an_array_of_their_own() -> None:
     x = X[:1]
-    same(grad(nested(3, 4)), x)
+    assert_same(grad(nested(3, 4)), x)
     found, without = copies_of(lambda: grad(nested(3, 4)), x)
     assert found == without == 2
 

@@ -89,9 +89,8 @@ def checkpoint(
         raise TypeError(
             f"checkpoint: expected a function, got the policy {fun!r}; write `policy=` before a policy"
         )
-    if not all(
-        isinstance(given, tuple | list) and not given for given in (static_argnums, static_argnames)
-    ):
+    statics = (static_argnums, static_argnames)
+    if any(given or not isinstance(given, tuple | list) for given in statics):
         inner = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
         return arguments.with_static("checkpoint", fun, static_argnums, static_argnames, inner)
 

@@ -267,7 +267,7 @@ Step = Callable[[hlo.IRValue, hlo.IRValues], hlo.IRValue]
 def row_loop(
     b: hlo.Builder, xs: hlo.IRValues, init: hlo.IRValue, step: Step, reverse: bool
 ) -> hlo.IRValue:
-    """All results of `carry = step(carry, rows)`, stacked; `init` is the carry before the first.
+    """All results of `carry = step(carry, rows)`, stacked over the last array; `init` is the carry before the first.
 
     On the CPU a loop takes 1 to 10 ns a row and compiles in a few dozen milliseconds, whatever its length; a tree of
     slices runs as fast on long vectors but takes seconds to compile, and a window reduction is slower.
