@@ -211,20 +211,21 @@ extend.define(
 discharge.define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
 
 
-def without_calls(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with the equations of checkpoints in their place, where they need no barrier: passes see them there."""
-
-    def within(eqn: extend.Eqn) -> tuple[list[extend.Eqn], Sequence[extend.Atom]] | None:
-        if eqn.primitive is checkpoint_p and not eqn.params.prevent_cse:
-            return ir.inlined(without_calls(eqn.params.jaxpr), eqn.invars)
-        params = ir.with_jaxprs(eqn.params, without_calls)
-        return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
-
-    return ir.replaced(jaxpr, within)
+def _needs_no_barrier(eqn: extend.Eqn) -> bool:
+    return eqn.primitive is checkpoint_p and not eqn.params.prevent_cse
 
 
+def without_checkpoints(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with the equations of checkpoints that need no barrier in their place: passes see them there."""
+    if not _holds_checkpoints(jaxpr):
+        return jaxpr
+    flat = ir.without_calls(jaxpr, _needs_no_barrier)
+    changed = [ir.with_jaxprs(e.params, without_checkpoints) for e in flat.eqns]
+    eqns = [e.replace(params=p) for e, p in zip(flat.eqns, changed, strict=True)]
+    return flat.replace(eqns=eqns)
+
+
+_holds_checkpoints = ir.holding(checkpoint_p)
 extend.register_pass(
-    extend.Pass(
-        "checkpoints", ("dce", "replay"), applies=ir.holding(checkpoint_p), run=without_calls
-    )
+    extend.Pass("checkpoints", ("dce", "replay"), _holds_checkpoints, without_checkpoints)
 )

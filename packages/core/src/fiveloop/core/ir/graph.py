@@ -219,6 +219,20 @@ def replaced(
     return jaxpr.replace(eqns=eqns, outvars=[renamed(a, names) for a in jaxpr.outvars])
 
 
+def without_calls(jaxpr: ir.Jaxpr, is_call: Callable[[ir.Eqn], bool]) -> ir.Jaxpr:
+    """The jaxpr with the equations of called jaxprs in the place of calls, and of what those call; itself if none is.
+
+    `is_call` says which equations these are; their params have a `jaxpr`.
+    """
+
+    def called(eqn: ir.Eqn) -> tuple[list[ir.Eqn], list[ir.Atom]] | None:
+        if not is_call(eqn):
+            return None
+        return inlined(without_calls(eqn.params.jaxpr, is_call), eqn.invars)
+
+    return replaced(jaxpr, called) if any(map(is_call, jaxpr.eqns)) else jaxpr
+
+
 V = TypeVar("V")
 Step = Callable[[ir.Eqn, list[Any]], Sequence[Any]]
 

@@ -317,16 +317,7 @@ def size_of(v: ir.Atom) -> int:
 
 def without_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with the equations of the jaxprs that it calls in their place."""
-    while any(e.primitive is extend.closed_call_p for e in jaxpr.eqns):
-        jaxpr = ir.replaced(
-            jaxpr,
-            lambda e: (
-                ir.inlined(e.params.jaxpr, e.invars)
-                if e.primitive is extend.closed_call_p
-                else None
-            ),
-        )
-    return jaxpr
+    return ir.without_calls(jaxpr, lambda eqn: eqn.primitive is extend.closed_call_p)
 
 
 def parts_first(jaxpr: Jaxpr) -> tuple[Jaxpr, int]:

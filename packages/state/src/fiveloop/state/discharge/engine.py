@@ -19,20 +19,13 @@ def with_calls_inlined(jaxpr: Jaxpr) -> Jaxpr:
     A call gives back all that its Refs hold, and XLA copies that where something else of the step reads it. So the body
     of a loop, and a branch, have none.
     """
-    return ir.replaced(jaxpr, _called) if any(map(_takes_refs, jaxpr.eqns)) else jaxpr
+    return ir.without_calls(jaxpr, _takes_refs)
 
 
 def _takes_refs(eqn: ir.Eqn) -> bool:
     return eqn.primitive is closed_call_p and any(
         isinstance(a.aval, AbstractRef) for a in eqn.invars
     )
-
-
-def _called(eqn: ir.Eqn) -> tuple[list[ir.Eqn], list[ir.Atom]] | None:
-    """The equations that a call with Refs stands for, and their results."""
-    if not _takes_refs(eqn):
-        return None
-    return ir.inlined(with_calls_inlined(eqn.params.jaxpr), eqn.invars)
 
 
 class Apart:
