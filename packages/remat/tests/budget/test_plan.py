@@ -6,6 +6,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -91,6 +92,30 @@ def test_blocks_that_mix_rows_keep_within_the_budget(mixed: Any) -> None:
     assert compiled.memory_analysis().temp <= 1.05 * size
     for got, want in zip(compiled(WS, X), jit(grad(blocks))(WS, X), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-2)
+
+
+def test_cotangents_of_a_table_that_all_blocks_read_are_added_in_place() -> None:
+    """A block adds to the rows that it has read: none hands on a cotangent of the whole table."""
+    table = DRAWN.normal(size=(4_000, 64)).astype(np.float32)
+
+    def blocks(table: Any, ws: Any) -> Any:
+        x = table[PLACES]
+        for k, w in enumerate(ws):
+            x = sp.tanh((x + table[k * PLACES]) @ w)
+        return (x * x).sum()
+
+    def blockwise(table: Any, ws: Any) -> Any:
+        step = checkpoint(lambda x, table, places, w: sp.tanh((x + table[places]) @ w))
+        x = table[PLACES]
+        for k, w in enumerate(ws):
+            x = step(x, table, k * PLACES, w)
+        return (x * x).sum()
+
+    want = jit(grad(blocks))(table, WS)
+    for f in (checkpoint(blocks, budget=0.0), blockwise):
+        compiled = jit(grad(f)).lower(table, WS).compile()
+        assert compiled.memory_analysis().temp < table.nbytes
+        np.testing.assert_allclose(compiled(table, WS), want, rtol=1e-3, atol=1e-4)
 
 
 def test_cotangents_of_stacked_outputs_are_made_in_the_steps_as_planned() -> None:
@@ -402,3 +427,21 @@ def test_a_program_that_calls_back_keeps_within_a_budget() -> None:
 
     jit(grad(checkpoint(noted, budget=0.5)))(X).block_until_ready()
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_numbers_of_two_bytes_are_kept_in_four_as_the_compiler_does(
+    dtype: Any, fraction: float
+) -> None:
+    def blocks(ws: Any, x: Any) -> Any:
+        x = x.astype(dtype)
+        for w in ws:
+            x = x + sp.tanh(x @ w)
+        return (x.astype(np.float32) ** 2).mean()
+
+    ws = [w.astype(dtype) for w in WS]
+    found = planner(blocks, ws=ws)
+    size = int(found.least + fraction * (found.everything - found.least))
+    compiled = jit(grad(checkpoint(blocks, budget=size))).lower(ws, X).compile()
+    assert compiled.memory_analysis().temp <= 1.05 * size

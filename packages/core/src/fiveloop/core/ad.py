@@ -21,11 +21,13 @@ class Zero:
 class UndefinedPrimal:
     """A linear operand of an equation under transposition: only its type is known.
 
-    A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches.
+    A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches. If a
+    cotangent is `held`, it may give the `Total` of that and its own.
     """
 
     aval: Aval
     into: Value | None = None
+    held: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,13 @@ class Accumulator:
     @property
     def aval(self) -> Aval:
         return self.value.aval
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A cotangent with the one in it that was held before."""
+
+    value: Value
 
 
 Tangent: TypeAlias = Value | Zero
@@ -53,4 +62,4 @@ BatchAxes: TypeAlias = Sequence[int | None]
 # ... and give: results and tangents; results and their batch axes; a cotangent or None for each operand.
 Duals: TypeAlias = tuple[list[Value], list[Tangent]]
 Batched: TypeAlias = tuple[list[Value], list[int | None]]
-Cotangents: TypeAlias = list[Tangent | None]
+Cotangents: TypeAlias = list[Tangent | Total | None]

@@ -316,10 +316,11 @@ def call_transpose(
     args = [x for x in map(transforms.passed, operands) if x is not None]
     args += transforms.nonzero_tangents(cts)
     results = iter(bind_call(prim, args, params))
-    in_cts: ad.Cotangents = [
-        (next(results) if nz else ad.Zero(x.aval)) if lin else None
-        for x, lin, nz in zip(operands[first:], linear[first:], in_nonzero, strict=True)
-    ]
+    in_cts: ad.Cotangents = []
+    for x, lin, nz in zip(operands[first:], linear[first:], in_nonzero, strict=True):
+        ct = (next(results) if nz else ad.Zero(x.aval)) if lin else None
+        held = isinstance(x, ad.UndefinedPrimal) and x.held is not None
+        in_cts.append(ad.Total(ct) if held and isinstance(ct, Value) else ct)
     return [*[None] * first, *in_cts]
 
 

@@ -4,7 +4,7 @@ The guide "Adding a primitive" lists these names by purpose, and shows most of t
 """
 
 from .ad import Accumulator as Accumulator, Tangent as Tangent, UndefinedPrimal as UndefinedPrimal
-from .ad import Zero as Zero
+from .ad import Total as Total, Zero as Zero
 from .api.flatten import call_user as call_user, check_callable as check_callable
 from .arrays.array import OPS as OPS, Concrete as Concrete, as_value as as_value
 from .arrays.array import to_array as to_array

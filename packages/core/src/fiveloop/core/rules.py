@@ -240,6 +240,9 @@ by_element_rules: RuleTable[bool] = RuleTable(
 view_rules: RuleTable[bool | Callable[[Any], bool]] = RuleTable(
     "view", default="no, elements are computed"
 )
+reads_elements_rules: RuleTable[Callable[[Any], bool]] = RuleTable(
+    "reads_elements", default="no, operands are read as a whole"
+)
 label_rules: RuleTable[Callable[[Any], str]] = RuleTable("label", default="none")
 
 
@@ -287,6 +290,7 @@ def define(
     written_out: WrittenOut | None = None,
     by_element: bool | None = None,
     view: bool | Callable[[P], bool] | None = None,
+    reads_elements: Callable[[P], bool] | None = None,
     label: Callable[[P], str] | None = None,
 ) -> None:
     """Fill a primitive's row. The required cells have no default, so that none is forgotten.
@@ -297,6 +301,8 @@ def define(
     `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. `view`
     is one, or says it of params: the primitive only picks, repeats or rearranges elements that lie in blocks, so that
     it costs less to do again than to keep its result.
+    `reads_elements` says of params whether some elements of the first operand are read: then `transpose` adds to a
+    cotangent that is `held`, in place, and gives the `Total`.
     `label` makes the result the operand itself under a name, which policies of checkpoints know.
 
     >>> twice_p = Primitive("twice")
@@ -328,6 +334,7 @@ def define(
         (written_out_rules, written_out),
         (by_element_rules, by_element),
         (view_rules, view),
+        (reads_elements_rules, reads_elements),
         (label_rules, label),
     ]
     for table, cell in optional:

@@ -99,28 +99,36 @@ class _Layout:
         self.role = role
         self.late = late
         self.sizes: list[int] = []
-        self.bytes_of: dict[ir.Aval, int] = {}
+        self.bytes_of: dict[tuple[ir.Aval, bool], int] = {}
         self.weights: dict[object, tuple[bool, bool]] = {}
         self.ops: list[Op] = []
         self.maker: dict[int, Op] = {}
         self.seen: dict[object, list[int]] = {}
         self.reached: dict[int, int] = {}
-        self.flat: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.flat: dict[tuple[int, tuple[int, ...] | None], int] = {}
         self.computed: set[object] = set()
         self.number = -1
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
         self.results = self.inline(jaxpr, binders, whole=True)
+        for v, a in zip(self.results, jaxpr.outvars, strict=True):
+            if v >= self.num_given:
+                self.sizes[v] = self.size(a.aval)
         self.carried = [] if carry is None else binders[carry:]
 
-    def value(self, aval: ir.Aval) -> int:
-        """A new number for a value."""
-        size = self.bytes_of.get(aval)
-        if size is None:
-            size = prims.bytes_of([aval])
-            size = self.bytes_of[aval] = _in_lines(size) if self.wide else size
-        self.sizes.append(size)
+    def value(self, aval: ir.Aval, full: bool = False) -> int:
+        """A new number for a value, whose elements may be in `full` precision."""
+        self.sizes.append(self.size(aval, full))
         return len(self.sizes) - 1
+
+    def size(self, aval: ir.Aval, full: bool = False) -> int:
+        """The bytes of a value."""
+        key = aval, full
+        size = self.bytes_of.get(key)
+        if size is None:
+            size = prims.bytes_of([aval]) * (2 if full else 1)
+            size = self.bytes_of[key] = _in_lines(size) if self.wide else size
+        return size
 
     def add(self, op: Op) -> list[int]:
         """Note an equation, and give its results."""
@@ -176,7 +184,10 @@ class _Layout:
             ins = self.canonical(eqn, ins)
         if prim is prims.concatenate_p:
             ins = self.flattened(eqn, ins)
-        outs = [self.value(v.aval) for v in eqn.outvars]
+        half = _computes_in_full(eqn)
+        if half and prim is prims.dot_general_p:
+            return self.contracted(eqn, ins)
+        outs = [self.value(v.aval, half) for v in eqn.outvars]
         op = Op(eqn, ins, outs)
         if bodies:
             self.add_bodies(op, bodies)
@@ -289,6 +300,20 @@ class _Layout:
                 (self.flat[key],) = self.add(op)
             found.append(self.flat[key])
         return found
+
+    def contracted(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The result of a contraction in half precision: operands and result are there in full precision, too."""
+        found: list[int] = []
+        for a, x in zip(eqn.invars, ins, strict=True):
+            if x >= 0 and (is_kept_short(a.aval) or self.sizes[x] < self.size(a.aval, full=True)):
+                if (x, None) not in self.flat:
+                    (self.flat[x, None],) = self.add(Op(eqn, [x], [self.value(a.aval, full=True)]))
+                x = self.flat[x, None]
+            found.append(x)
+        (out,) = eqn.outvars
+        made = self.add(Op(eqn, found, [self.value(out.aval, full=True)]))
+        half = Op(eqn, made, [self.value(out.aval, full=True)], light=True, unary=True, reads=SAME)
+        return self.add(half)
 
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
@@ -482,6 +507,26 @@ def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     light = cost.again and eqn.primitive is not shape.pad_p and not joins
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     return light, once
+
+
+def is_kept_short(aval: ir.Aval) -> bool:
+    """Whether the compiler keeps numbers of a type in two bytes, and contracts those as they are where it can."""
+    return aval.dtype.name == "bfloat16" and not recomputes_in_branches()
+
+
+def _computes_in_full(eqn: ir.Eqn) -> bool:
+    """Whether an equation gives numbers of two bytes that XLA:CPU computes, and keeps, in four.
+
+    Newer compilers contract those of bfloat16 as they are, along the rows of the first operand.
+    """
+    dtypes = [v.aval.dtype for v in eqn.outvars]
+    if not dtypes or dtypes[0].itemsize != 2 or not eqn.outvars[0].aval.differentiable:
+        return False
+    if eqn.primitive is prims.dot_general_p:
+        (kept,) = eqn.params.contract[0][-1:] or (-1,)
+        by_rows = kept == eqn.invars[0].aval.ndim - 1
+        return not is_kept_short(eqn.outvars[0].aval) or not by_rows
+    return bool(rules.by_element_rules.find(eqn.primitive))
 
 
 def _is_wide(eqn: ir.Eqn) -> bool:

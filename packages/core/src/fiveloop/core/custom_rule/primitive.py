@@ -261,7 +261,7 @@ class Masked:
         self.marks = [t if t is None or isinstance(t, ad.Zero) else _GIVEN for t in out_tangents]
         return [*outs, *there]
 
-    def apart(self, results: ad.Values) -> tuple[list[Value], ad.Cotangents]:
+    def apart(self, results: ad.Values) -> tuple[list[Value], list[ad.Tangent | None]]:
         """What `fun` gave, from what this function gave under another trace."""
         outs, rest = util.split_list(results, [self.num_outs])
         dots = iter(rest)

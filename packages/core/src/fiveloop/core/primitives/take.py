@@ -182,8 +182,20 @@ def _take_transpose(cts: ad.Tangents, operands: ad.Operands, p: TakeParams) -> a
     (ct,), (x, *index) = cts, operands
     assert isinstance(ct, Value), "unreachable: the only cotangent is not zero"
     positions = values_of(index)
+    held = x.held if isinstance(x, ad.UndefinedPrimal) else None
+    if held is not None:
+        return [ad.Total(_added(held, ct, p, positions)), *[None] * len(index)]
     added = _is_added(x, ct, p.indexer, positions)
     return [None if added else _spread(ct, x.aval, p, positions), *[None] * len(index)]
+
+
+def _added(held: Value, ct: Value, p: TakeParams, positions: ad.Values) -> Value:
+    """What is held, with a cotangent added where it was read."""
+    kind = "add"
+    if p.indexer.is_block:
+        ct, kind = elementwise.add(trace.bind1(take_p, held, *positions, params=p), ct), "set"
+    params = PutParams(p.indexer, p.unique, p.ascending, kind)
+    return trace.bind1(put_p, held, ct, *positions, params=params)
 
 
 def values_of(index: ad.Operands) -> list[Value]:
@@ -298,6 +310,7 @@ rules.define(
     transpose=_take_transpose,
     batch=_take_batch,
     view=lambda p: p.indexer.is_block,
+    reads_elements=lambda p: not p.indexer.is_block or bool(p.indexer.dynamic_axes),
 )
 ir.define_printer(
     take_p,

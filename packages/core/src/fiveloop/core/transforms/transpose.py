@@ -24,10 +24,12 @@ def is_linear(x: ad.Operand) -> bool:
 
 
 def passed(x: ad.Operand) -> Value | None:
-    """What an operand under transposition passes to a program: a value, or what collects its cotangents."""
+    """What an operand under transposition passes to a program: a value, or what collects or holds its cotangents."""
     if isinstance(x, ad.Accumulator):
         return x.value
-    return x.into if isinstance(x, ad.UndefinedPrimal) else x
+    if isinstance(x, ad.UndefinedPrimal):
+        return x.held if x.into is None else x.into
+    return x
 
 
 def backward_pass(jaxpr: ir.Jaxpr, operands: ad.Operands, cts: ad.Tangents) -> list[ad.Tangent]:
@@ -59,6 +61,8 @@ class _Backward:
                 self.values[v] = x
             elif x.into is not None:
                 self.into[v] = x.into
+            elif x.held is not None:
+                self.cts[v] = x.held
 
     def run(self, cts: ad.Tangents) -> list[ad.Tangent]:
         linear = [not self.linear.isdisjoint((*e.invars, *e.outvars)) for e in self.jaxpr.eqns]
@@ -90,7 +94,11 @@ class _Backward:
         operands = [self._operand(a, eqn) for a in eqn.invars]
         cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
-            self._add(atom, ct)
+            if isinstance(ct, ad.Total):
+                assert isinstance(atom, ir.Var), "unreachable: a cotangent is held of variables"
+                self.cts[atom] = ct.value
+            else:
+                self._add(atom, ct)
 
     def _take(self, v: ir.Var) -> ad.Tangent:
         """The cotangent of an output, which nothing else will use; of a new Ref, what it has accumulated."""
@@ -104,10 +112,10 @@ class _Backward:
         if not isinstance(atom, ir.Var) or atom not in self.linear:
             return self.values.read(atom)
         if not atom.aval.accumulates:
-            target = self.into.get(atom)
-            # A mutable value may not be given twice.
-            alone = target is None or sum(a is atom for a in eqn.invars) == 1
-            return ad.UndefinedPrimal(atom.aval, target if alone else None)
+            # A mutable value may not be given twice, nor what is held be added twice.
+            if sum(a is atom for a in eqn.invars) > 1:
+                return ad.UndefinedPrimal(atom.aval)
+            return ad.UndefinedPrimal(atom.aval, self.into.get(atom), self._held(atom, eqn))
         if atom not in self.cts:
             new = rules.type_rules(atom.aval).new_accumulator
             if new is None:
@@ -116,6 +124,38 @@ class _Backward:
         accumulator = self.cts[atom]
         assert not isinstance(accumulator, ad.Zero), "unreachable: accumulators are values"
         return ad.Accumulator(accumulator)
+
+    def _held(self, v: ir.Var, eqn: ir.Eqn) -> Value | None:
+        """The cotangent so far of an operand of which an equation reads some elements: it adds to these in place.
+
+        Equations that call a jaxpr hand zeros on to each other, so that equal ones stay equal.
+        """
+        if v in self.into or v not in elements_read(eqn):
+            return None
+        ct = self.cts.get(v)
+        if isinstance(ct, Value):
+            return ct
+        calls = eqn.primitive not in rules.reads_elements_rules
+        shared = sum(v in e.invars for e in self.jaxpr.eqns) > 1
+        return jvp.zeros_of(v.aval) if calls and shared else None
+
+
+def elements_read(eqn: ir.Eqn) -> Sequence[ir.Atom]:
+    """The operands of which an equation reads some elements, itself or in what it calls, and not the whole."""
+    cell = rules.reads_elements_rules.find(eqn.primitive)
+    if cell is not None:
+        return eqn.invars[: cell(eqn.params)]
+    bodies = rules.plain_bodies(eqn.primitive, eqn.params)
+    if len(bodies) != 1 or bodies[0].role in ("loop", "branch"):
+        return ()
+    return util.select_by(_elements_read(bodies[0].jaxpr), eqn.invars)
+
+
+@ir.once_per_jaxpr
+def _elements_read(jaxpr: ir.Jaxpr) -> util.Mask:
+    """Of which inputs a jaxpr reads some elements."""
+    found = {v for e in jaxpr.eqns for v in elements_read(e)}
+    return tuple(v in found for v in jaxpr.invars)
 
 
 def add_into(target: Value, ct: ad.Tangent) -> None:
@@ -134,7 +174,8 @@ def transpose_jaxpr(
     jaxpr   : [*ins]                                                      -> [*outs]
     jaxpr_t : [*ins: values or accumulators, linear values left out, *nonzero cts] -> [*nonzero in cts]
 
-    Of `operands`, those that are collected `into` something are not left out: that stands in their place.
+    Of `operands`, those that are collected `into` something, or of which a cotangent is held, are not left out: that
+    stands in their place.
 
     >>> jaxpr = make_jaxpr(lambda x, y: x * y)(1.0, 1.0)
     >>> print(*transpose_jaxpr(jaxpr, linear=(True, False), cts_nonzero=(True,)))
@@ -142,7 +183,7 @@ def transpose_jaxpr(
         c:f32[] = mul b a
       in (c,) } (True, False)
     """
-    targets = [getattr(x, "into", None) for x in operands or linear]
+    targets = [passed(x) if isinstance(x, ad.UndefinedPrimal) else None for x in operands or linear]
     into = tuple([None if x is None else x.aval for x in targets])
     return _transpose_jaxpr(jaxpr, linear, cts_nonzero, into)
 
@@ -200,4 +241,6 @@ def _operand_of(aval: ir.Aval, linear: bool, values: Iterator[Value]) -> ad.Oper
         return next(values)
     if aval.accumulates:
         return ad.Accumulator(next(values))
-    return ad.UndefinedPrimal(aval, next(values, None))
+    target = next(values, None)
+    mutable = target is not None and target.aval.accumulates
+    return ad.UndefinedPrimal(aval, target if mutable else None, None if mutable else target)

@@ -23,10 +23,10 @@ from fiveloop.remat.primitive import CheckpointParams
 SURE = 0.8
 """What a plan needs at least of what its stages need, put together, beside the least that plans are known to need."""
 
-ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
+ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
-is no loop a compiler orders by rules of its own, whether it recomputes in branches or behind barriers. The last is for
-what stages need, put together.
+is no loop a compiler orders by rules of its own, whether it recomputes in branches or behind barriers, and it fuses
+less of numbers in two bytes. The last is for what stages need, put together.
 
 `benchmarks/remat/margin.py` measures what other programs need. Budgets are kept to 1.05 of them.
 """
@@ -233,6 +233,8 @@ def needed(jaxpr: Jaxpr) -> int:
     line = timeline.upper(jaxpr)
     if line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)]):
         return ROOM + int(line.peak * LOOPS)
+    if any(timeline.is_kept_short(b.eqn.outvars[b.position].aval) for b in line.at_peak):
+        return ROOM + int(line.peak * SHORT)
     return ROOM + int(line.peak * (BRANCHES if recomputes_in_branches() else BARRIERS))
 
 

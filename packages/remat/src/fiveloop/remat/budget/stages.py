@@ -156,17 +156,19 @@ class Program:
     def cotangents(self) -> tuple[list[int], list[int]]:
         """The bytes of the cotangents that are there before each stage is gone back through, and while it is.
 
-        A value that several stages use gets a cotangent from each; they are added when all are there. Of an argument
-        that one stage uses the cotangent is a result.
+        A value that several stages use gets a cotangent from each; they are added when all are there, but those of
+        elements, which are added in place. Of an argument that one stage uses the cotangent is a result.
         """
         size = self.size
         before, during = [0] * size, [0] * size
+        by_elements = {v for e in self.jaxpr.eqns for v in transforms.elements_read(e)}
         for v, stages in self._users().items():
             maker = self._stage_at(self.made[v]) if v in self.made else -1
             if maker < 0 and len(stages) == 1:
                 continue
             for k in range(max(maker, 0), min(max(stages) + 1, size)):
-                here = size_of(v) * sum(s > k for s in stages)
+                later = sum(s > k for s in stages)
+                here = size_of(v) * (min(later, 1) if v in by_elements else later)
                 before[k] += here
                 during[k] += here + size_of(v) * (k in stages and maker < k)
         return before, during
