@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
+
+import numpy as np
 
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
@@ -14,14 +17,14 @@ from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
 from fiveloop.remat.budget.plans import Plan, Save
-from fiveloop.remat.budget.search import Chain, Search
+from fiveloop.remat.budget.search import MOST, Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SURE = 0.8
-"""What a plan needs at least of what its stages need, put together, beside the least that plans are known to need."""
+SIMULATED = 16_000
+"""How many equations are simulated at most, those of all plans counted, to find what whole plans need."""
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
@@ -30,9 +33,6 @@ less of numbers in two bytes. The last is for what stages need, put together.
 
 `benchmarks/remat/margin.py` measures what other programs need. Budgets are kept to 1.05 of them.
 """
-
-FIRST = 3
-"""Of how many plans the one of fewest bytes is found: what stages need, put together, may be more than they need."""
 
 LARGE = 3_000
 """How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
@@ -84,13 +84,21 @@ class Planner:
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
         written = [*map(self._candidate, self._written(everything))]
-        smallest_written = min(written, key=lambda c: c.bytes)
-        self.smallest = [*(c for front in fronts for c in front[:FIRST]), smallest_written]
+        kinds = self._thinned([*fronts, written])
         self.plans = sorted(
-            {c.plan: c for c in chain.from_iterable([*fronts, written])}.values(),
+            {c.plan: c for c in chain.from_iterable(kinds)}.values(),
             key=lambda c: (-c.time, -c.again, c.bytes),
         )
         self._bytes: dict[Plan, int] = {}
+
+    def _thinned(self, kinds: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+        """Kinds of plans with so few of each, the smallest and the largest among them, that there is time for all."""
+        found = [sorted(kind, key=_bytes_of) for kind in kinds]
+        size = len(self.program.jaxpr.eqns)
+        most = SIMULATED // size if 0 < size <= LARGE else 2 * MOST
+        share = min(most / sum(map(len, found)), 1.0)
+        places = [np.linspace(0, len(k) - 1, max(int(share * len(k)), 2)) for k in found]
+        return [[k[int(p)] for p in ps.round()] for k, ps in zip(found, places, strict=True)]
 
     def _chains(self) -> Iterator[Chain]:
         """The chain, and one whose stages at the ends of skips are checkpoints.
@@ -152,15 +160,10 @@ class Planner:
             self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
         return self._bytes[c.plan]
 
-    def weighed(self) -> list[Candidate]:
-        """The plans whose bytes were asked for, but for those that another betters."""
-        asked = [c for c in self.plans if c.plan in self._bytes]
-        return _envelope([replace(c, bytes=self.bytes_of(c)) for c in asked])
-
-    @property
+    @cached_property
     def least(self) -> int:
         """The fewest bytes that a plan needs."""
-        return min(map(self.bytes_of, self.smallest))
+        return min(map(self.bytes_of, self.plans))
 
     @property
     def everything(self) -> int:
@@ -208,16 +211,13 @@ class Planner:
         return found
 
     def within(self, size: int) -> Candidate | None:
-        """The fastest plan that needs at most so many bytes.
+        """The fastest plan that needs at most so many bytes."""
+        found = (c for c in reversed(self.plans) if self.bytes_of(c) <= size)
+        return next((replace(c, bytes=self.bytes_of(c)) for c in found), None)
 
-        Those are passed over for which what their stages need, put together, is far more.
-        """
-        known = [self.all, *self.smallest]
-        sure = SURE * min(self.bytes_of(c) / max(c.bytes, 1) for c in known)
-        for c in reversed(self.plans):
-            if (c.bytes * sure <= size or c in known) and self.bytes_of(c) <= size:
-                return replace(c, bytes=self.bytes_of(c))
-        return None
+
+def _bytes_of(c: Candidate) -> int:
+    return c.bytes
 
 
 def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
@@ -328,6 +328,6 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
         )
     # A plan of more bytes than saving everything needs was weighed only to be passed over.
     shown_most = max(most, chosen.bytes)
-    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed() if c.bytes <= shown_most)
+    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.candidates if c.bytes <= shown_most)
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
     return Outcome(choice, planner.program.cuts, chosen.plan)
