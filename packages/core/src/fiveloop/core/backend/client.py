@@ -310,7 +310,7 @@ def require_alive(args: Sequence[Buffer], what: str = "") -> None:
 
 def tells_donated(error: Exception) -> bool:
     """Whether a run failed because an argument has no contents, or gives them away twice."""
-    return isinstance(error, DonatedError) or "donated" in str(error)
+    return isinstance(error, DonatedError) or "donate" in str(error)
 
 
 def to_dlpack(buf: Buffer) -> Any:
