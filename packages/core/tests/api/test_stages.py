@@ -110,12 +110,13 @@ def test_xla_options_are_part_of_the_program() -> None:
         jit(lambda x: x, compiler_options={"threads": 3})
     with pytest.raises(ValueError, match="compile: compiler_options: expected the name of"):
         lowered.compile(compiler_options={"opt": 3})
-    for options, said in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"xla_no_such_option": 1}, "No such compile option: 'xla_no_such_option'"),
         ({"xla_cpu_enable_fast_math": "maybe"}, "'maybe' is not a valid bool value"),
         ({"xla_cpu_enable_fast_math": None}, "'None' is not a valid bool value"),
         ({"xla_cpu_enable_fast_math": 1}, "'1' is not a valid bool value"),
-    ):
+    )
+    for options, said in wrong:
         with pytest.raises(ValueError, match=f"compiler_options: XLA says: .*{said}"):
             jit(lambda x: x * 5, compiler_options=options)(X)
 
@@ -153,7 +154,7 @@ def same(x: Any) -> Any:
             f"{OF_X}['a']: expected `dtype` to be one of numbers or bools, got object",
         ),
         (
-            lambda: same(ShapeDtype((3,), "f4")),  # type: ignore[arg-type]  # the mistake
+            lambda: same(ShapeDtype((3,), "f4")),
             TypeError,
             f"{OF_X} {NO_SPEC}make its class a tree of its fields with `fiveloop.core.register_dataclass`",
         ),
