@@ -193,7 +193,9 @@ def test_errors_of_the_user_stay_theirs() -> None:
     add_one(x)
 
     def fails(_: Any) -> Any:
-        raise ValueError("mine")
+        calls.append(1)
+        raise ValueError("donated to me")
 
+    calls: list[int] = []
     error = raised(lambda: jit(fails)(x))
-    assert type(error) is ValueError and str(error) == "mine"
+    assert type(error) is ValueError and str(error) == "donated to me" and len(calls) == 1

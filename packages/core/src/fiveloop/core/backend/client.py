@@ -310,7 +310,10 @@ def require_alive(args: Sequence[Buffer], what: str = "") -> None:
 
 def tells_donated(error: Exception) -> bool:
     """Whether a run failed because an argument has no contents, or gives them away twice."""
-    return isinstance(error, DonatedError) or "donate" in str(error)
+    text = str(error)
+    return isinstance(error, DonatedError) or (
+        text.startswith("INVALID_ARGUMENT") and "donate" in text
+    )
 
 
 def to_dlpack(buf: Buffer) -> Any:

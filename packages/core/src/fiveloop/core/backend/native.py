@@ -44,7 +44,7 @@ class CompileChoices:
     def __post_init__(self) -> None:
         """Refuse names that are not XLA's: they would reach LLVM, which ends the process over them."""
         for name, _ in (*self.backend_options, *self.overrides):
-            if not str(name).startswith("xla_"):
+            if not name.startswith("xla_"):
                 raise ValueError(f"expected the name of an XLA option, xla_..., got {name!r}")
 
     def with_options(self, options: Mapping[str, Option] | None) -> "CompileChoices":
@@ -52,7 +52,7 @@ class CompileChoices:
         if not options:
             return self
         # As text, so that 1 and True differ, but for bools, which XLA takes as such alone.
-        added = {name: _BOOLS.get(str(x).lower(), str(x)) for name, x in options.items()}
+        added = {str(n): _BOOLS.get(str(x).lower(), str(x)) for n, x in options.items()}
         return replace(self, overrides=tuple(sorted({**dict(self.overrides), **added}.items())))
 
 
