@@ -146,13 +146,46 @@ def test_the_use_of_what_is_gone(use: Callable[[Any], object], message: str) -> 
     assert place
 
 
-def test_donated_and_given_again() -> None:
-    x = numbers()
-    error = raised(lambda: jit(lambda a, b: a + b, donate_argnums=0)(x, x))
+AGAIN = "is in another place of this call too, which donates it; copy it"
+CLOSED = "is closed over by the function too, which donates it; copy it"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda x: jit(lambda a, b: a + b, donate_argnums=0)(x, x),
+            f"jit of <lambda>: argument `b` of type f32[5] {AGAIN}",
+        ),
+        (
+            lambda x: jit(both, donate_argnums=(0, 1))(x, x),
+            f"jit of both: argument `y` of type f32[5] {AGAIN}",
+        ),
+        (
+            lambda x: jit(both, donate_argnums=(0, 1)).lower(x, x).compile()(x, x),
+            f"compiled call: argument[0][1] of type f32[5] {AGAIN}",
+        ),
+        (
+            lambda x: jit(lambda a: a + x, donate_argnums=0)(x),
+            f"jit of <lambda>: argument `a` of type f32[5] {CLOSED}",
+        ),
+    ],
+    ids=["one", "both", "compiled", "closed over"],
+)
+def test_donated_and_given_again(call: Callable[[Any], object], message: str) -> None:
+    error = raised(lambda: call(numbers()))
     assert isinstance(error, DonatedError)
-    assert str(error).startswith(
-        "jit of <lambda>: argument `b` of type f32[5] is in another place of this call too, which donates it; copy it"
-    )
+    assert str(error).startswith(message)
+
+
+def test_donated_and_closed_over_by_another() -> None:
+    x = numbers()
+    f = jit(lambda a: a + x)
+    f(numbers())
+    add_one(x)
+    error = raised(lambda: f(numbers()))
+    assert isinstance(error, DonatedError)
+    assert "an array of type f32[5] that the function closes over has been donated" in str(error)
 
 
 def test_errors_of_the_user_stay_theirs() -> None:
@@ -160,7 +193,9 @@ def test_errors_of_the_user_stay_theirs() -> None:
     add_one(x)
 
     def fails(_: Any) -> Any:
-        raise ValueError("mine")
+        calls.append(1)
+        raise ValueError("donated to me")
 
+    calls: list[int] = []
     error = raised(lambda: jit(fails)(x))
-    assert type(error) is ValueError and str(error) == "mine"
+    assert type(error) is ValueError and str(error) == "donated to me" and len(calls) == 1

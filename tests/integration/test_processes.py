@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, vmap
@@ -120,6 +121,45 @@ def test_spawned_processes_compute() -> None:
         assert pool.map(in_a_process, [1, 2]) == [5.0, 7.0]
 
 
+# Threads that enter blocks and make functions hold locks at most times at which another thread forks.
+FORKED = """
+import os, signal, threading
+import fiveloop.numpy as fnp
+from fiveloop.core import default_matmul_precision, jit, make_jaxpr
+
+ended = threading.Event()
+
+def work():
+    while not ended.is_set():
+        with default_matmul_precision("high"):
+            make_jaxpr(jit(lambda x: x + x))(1.0)
+
+def refused():
+    try:
+        fnp.sin(x)
+    except RuntimeError as error:
+        return "forked" in str(error)
+
+def in_a_fork(call):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os._exit(7 if call() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+try:
+    for _ in range(5):
+        in_a_fork(lambda: make_jaxpr(lambda x: x * 3.0)(1.0))
+    x = fnp.ones(2)
+    for _ in range(5):
+        in_a_fork(lambda: refused() and make_jaxpr(lambda x: x * 3.0)(x) and x.tolist() == [1.0, 1.0])
+finally:
+    ended.set()
+print("usable")
+"""
 INTERRUPTED = """
 import signal, threading
 import numpy as np
@@ -166,9 +206,10 @@ print("usable")
 """
 
 
-def test_an_interrupted_call_leaves_everything_usable() -> None:
+@pytest.mark.parametrize("program", [FORKED, INTERRUPTED], ids=["forked", "interrupted"])
+def test_forks_and_interrupted_calls_leave_everything_usable(program: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
         capture_output=True,
         text=True,
         check=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from fiveloop.core import (
 )
 from fiveloop.core.arrays import device_put
 from fiveloop.core.backend.client import devices
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.arange(3, dtype="f4")
 
@@ -108,12 +110,88 @@ def test_xla_options_are_part_of_the_program() -> None:
         jit(lambda x: x, compiler_options={"threads": 3})
     with pytest.raises(ValueError, match="compile: compiler_options: expected the name of"):
         lowered.compile(compiler_options={"opt": 3})
-    for options, said in (
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"xla_no_such_option": 1}, "No such compile option: 'xla_no_such_option'"),
         ({"xla_cpu_enable_fast_math": "maybe"}, "'maybe' is not a valid bool value"),
-    ):
+        ({"xla_cpu_enable_fast_math": None}, "'None' is not a valid bool value"),
+        ({"xla_cpu_enable_fast_math": 1}, "'1' is not a valid bool value"),
+    )
+    for options, said in wrong:
         with pytest.raises(ValueError, match=f"compiler_options: XLA says: .*{said}"):
             jit(lambda x: x * 5, compiler_options=options)(X)
+
+
+def test_xla_options_that_are_equal_may_differ() -> None:
+    fun = lambda x: x * 7
+    with pytest.raises(ValueError, match="'1' is not a valid bool value"):
+        jit(fun, compiler_options={"xla_cpu_enable_fast_math": 1})(X)
+    assert jit(fun, compiler_options={"xla_cpu_enable_fast_math": True})(X).tolist() == [0, 7, 14]
+
+
+NO_SPEC = (
+    "must be an array or a scalar, got ShapeDtype(shape=(3,), dtype='f4') of type ShapeDtype; "
+)
+OF_X = "jit of same: argument `x`"
+
+
+@jit
+def same(x: Any) -> Any:
+    return x
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (
+            lambda: same.lower(ShapeDtype((-1,), "f4")),
+            ValueError,
+            f"{OF_X}: expected no negative sizes in `shape`, got (-1,)",
+        ),
+        (
+            lambda: same.lower({"a": ShapeDtype((2,), "O")}),
+            TypeError,
+            f"{OF_X}['a']: expected `dtype` to be one of numbers or bools, got object",
+        ),
+        (
+            lambda: same(ShapeDtype((3,), "f4")),
+            TypeError,
+            f"{OF_X} {NO_SPEC}make its class a tree of its fields with `fiveloop.core.register_dataclass`",
+        ),
+        (
+            lambda: jit(lambda x: x, compiler_options=[("xla_a", 1)]),  # type: ignore[call-overload]  # the mistake
+            TypeError,
+            "jit of <lambda>: compiler_options: expected a dict of XLA's options by their names, got [('xla_a', 1)] of "
+            "type list",
+        ),
+        (
+            lambda: default_matmul_precision("half"),
+            ValueError,
+            "default_matmul_precision: expected one of 'default', 'fastest', 'bfloat16', 'high', 'bfloat16_3x', "
+            "'tensorfloat32', 'highest', 'float32' or None, got 'half'",
+        ),
+    ],
+    ids=["shape", "dtype", "call", "options", "precision"],
+)
+def test_what_descriptions_and_options_must_be(
+    call: Callable[[], object], kind: type[Exception], message: str
+) -> None:
+    assert_misuse(call, kind, message)
+
+
+def test_a_compiled_function_cannot_be_traced() -> None:
+    compiled = same.lower(X).compile()
+
+    def user(x: Any) -> Any:
+        return compiled(x)
+
+    message = "the compiled function takes arrays, got a traced value of type f32[3] as array 0 of its arguments; call "
+    assert_misuse(
+        lambda: jit(user)(X),
+        TypeError,
+        f"{message}the jitted function, which can be traced",
+        within=user,
+    )
 
 
 def test_the_precision_of_products_is_the_blocks() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import operator
 import random
 import weakref
 from collections.abc import Callable
@@ -98,6 +99,8 @@ SAME: list[Callable[[], Any]] = [
     lambda: np.sum,
     lambda: np.add,
     lambda: math.sin,
+    lambda: operator.add,
+    lambda: functools.reduce,
     lambda: len,
     lambda: X,
     lambda: extend.convert,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 from collections import OrderedDict
@@ -185,13 +186,31 @@ def remembered(limit: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
+_for_forks: list[Any] = []
+
+
+def free_after_fork(lock: T) -> T:
+    """A lock that lives as long as the process: free in a forked process, which lacks the thread that had it."""
+    _for_forks.append(lock)
+    return lock
+
+
+def _free_locks() -> None:
+    for lock in _for_forks:
+        lock._at_fork_reinit()
+
+
+os.register_at_fork(after_in_child=_free_locks)
+
+
 class BoundedTable(Generic[T]):
     """A dictionary of at most `limit` items, which forgets the one that was not asked for the longest."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._items: OrderedDict[Hashable, T] = OrderedDict()
-        self._lock = threading.RLock()  # `drop` may be called by the garbage collector, at any time
+        # `drop` may be called by the garbage collector, at any time.
+        self._lock = free_after_fork(threading.RLock())
         FORGET.append(self.clear)
 
     def find(self, key: Hashable) -> T | None:

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import arrays, ir, prims, pytree, stop_gradient, trace, transforms
+from fiveloop.core import arrays, ir, prims, pytree, stop_gradient, trace, transforms, util
 from fiveloop.core.api import flatten
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.dataclass import dataclass
@@ -370,7 +370,7 @@ def _note_of(base: Value, ref: Any, index: Any, chosen: views.Masked | None) -> 
     return _ReadNote(ref, index, version, version.writes, chosen)
 
 
-_noting = threading.RLock()  # collected objects may read Refs, too
+_noting = util.free_after_fork(threading.RLock())  # collected objects may read Refs, too
 
 
 def set_item(ref: Any, index: Any, x: Any) -> None:

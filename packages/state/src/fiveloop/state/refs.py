@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
+from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import errors
 
@@ -48,7 +48,7 @@ class AbstractRef(ir.Aval):
     _table: ClassVar[weakref.WeakValueDictionary[tuple[ir.Aval, bool], AbstractRef]] = (
         weakref.WeakValueDictionary()
     )
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _lock: ClassVar[threading.Lock] = util.free_after_fork(threading.Lock())
 
     inner: ir.Aval
     differentiated: bool

@@ -8,8 +8,6 @@ from inspect import Parameter, signature
 from itertools import combinations
 from typing import Any, cast
 
-import numpy as np
-
 from fiveloop.core import ad, arrays, errors, ir, pytree, rules, trace, transforms, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend.tree import IsLeaf, KeyPath, TreeDef
@@ -17,6 +15,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import layout, overlap
 from fiveloop.core.index.access import View, base_of
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
+from fiveloop.core.primitives import check
 from fiveloop.core.trace.stage import StageTrace, StageTracer
 from fiveloop.core.trace.tracer import ARGUMENT, Trace, Tracer, current_trace
 from fiveloop.core.util import T
@@ -374,23 +373,33 @@ def check_mutable(tree: Any, leaves: ad.Values, naming: Naming) -> None:
             raise _goes_in_twice(naming, (paths[k], x), (paths[m], y), found)
 
 
-def refuse_donated(tree: Any, donated: Any, naming: Naming) -> None:
+def refuse_donated(tree: Any, donated: Any, naming: Naming, consts: Sequence[Any] = ()) -> None:
     """Raise DonatedError that names the argument if a call failed because its memory is given away.
 
-    `donated` are the parts of the arguments that the call itself donates.
+    `donated` are the parts of the arguments that the call itself donates, and `consts` what its program closes over.
     """
     given = {id(x.buffer) for x in pytree.tree_leaves(donated) if type(x) is arrays.Array}
-    seen: set[int] = set()
+    held = {id(buffer) for buffer in consts}
+    seen = held.copy()
     for path, x in pytree.tree_flatten_with_path(tree)[0]:
         if type(x) is not arrays.Array:
             continue
         told = "has been donated, and is gone; copy it before, or use the result of that call"
         if not x.buffer.is_deleted():
-            told = "is in another place of this call too, which donates it; copy it"
+            closed = id(x.buffer) in held
+            place = "closed over by the function" if closed else "in another place of this call"
+            told = f"is {place} too, which donates it; copy it"
             if id(x.buffer) not in seen & given:
                 seen.add(id(x.buffer))
                 continue
         raise errors.DonatedError(f"{naming(path)} of type {x.aval} {told}") from None
+    gone = next((buffer for buffer in consts if buffer.is_deleted()), None)
+    if gone is not None:
+        what = naming(()).partition(": ")[0]
+        raise errors.DonatedError(
+            f"{what}: an array of type {gone.aval} that the function closes over has been donated, and is gone; copy "
+            f"it before"
+        ) from None
 
 
 def _place(x: Value) -> tuple[Indexer, ad.Values]:
@@ -464,5 +473,7 @@ def aval_of(x: Any, what: str = "argument") -> ir.Aval:
     if isinstance(x, ir.Aval):
         return x
     if isinstance(x, ShapeDtype):
-        return ir.ShapedArray(tuple(x.shape), np.dtype(x.dtype))
+        return ir.ShapedArray(
+            check.canonical_shape(what, x.shape), check.canonical_dtype(what, x.dtype)
+        )
     return arrays.as_value(x, what).aval

@@ -19,7 +19,7 @@ from typing import (
     overload,
 )
 
-from fiveloop.core import ad, arrays, pytree, transforms
+from fiveloop.core import ad, arrays, errors, pytree, transforms
 from fiveloop.core.api import arguments, flat_function, flatten, stages
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import call as backend_call
@@ -142,10 +142,11 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
             self._static_key(args, kwargs)
             flatten.flatten_located(self._static.others(args, kwargs), what=self._naming(args))
         if client.tells_donated(error):
-            given_away = self._donated.of(args, kwargs)
-            flatten.refuse_donated(
-                self._static.others(args, kwargs), given_away, self._naming(args)
-            )
+            given_away, others = self._donated.of(args, kwargs), self._static.others(args, kwargs)
+            # Of an error of our own, the function may not have been traced to its end.
+            ours = isinstance(error, errors.DonatedError)
+            consts = () if ours else self._entry(args, kwargs)[0].program().consts
+            flatten.refuse_donated(others, given_away, self._naming(args), consts)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -168,7 +169,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
     @boundary
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> stages.TracedCall[R]:
         """The function traced for these arguments, or for descriptions of them (`ShapeDtype`)."""
-        return stages.TracedCall(self._entry(args, kwargs)[0])
+        return stages.TracedCall(self._entry(args, kwargs, flatten.is_spec)[0])
 
     @boundary
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> stages.LoweredCall[R]:
@@ -269,14 +270,18 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         finally:
             self._take(best)
 
-    def _entry(self, args: Any, kwargs: Any) -> tuple[stages.Entry, list[Value]]:
-        dynamic = self._static.others(args, kwargs)
-        leaves, tree = flatten.flatten_located(dynamic, flatten.is_spec, self._naming(args))
-        if any(flatten.is_spec(x) for x in leaves):
+    def _entry(
+        self, args: Any, kwargs: Any, is_spec: Callable[[object], bool] | None = None
+    ) -> tuple[stages.Entry, list[Value]]:
+        """The function traced for these arguments, of which some may be descriptions, and their values if none is."""
+        dynamic, naming = self._static.others(args, kwargs), self._naming(args)
+        leaves, tree = flatten.flatten_located(dynamic, is_spec, naming)
+        if is_spec is not None and any(map(is_spec, leaves)):
             values: list[Value] = []
-            avals = [flatten.aval_of(x) for x in leaves]
+            pairs = pytree.tree_flatten_with_path(dynamic, is_spec)[0]
+            avals = [flatten.aval_of(x, naming(path)) for path, x in pairs]
         else:
-            values, tree = flatten.flatten_arguments(dynamic, self._naming(args))
+            values, tree = flatten.flatten_arguments(dynamic, naming)
             avals = [x.aval for x in values]
         key = stages.Signature(
             tree, tuple(avals), self._static_key(args, kwargs), modes.trace_context()

@@ -105,6 +105,11 @@ def with_options(
     what: str, choices: client.CompileChoices, options: XlaOptions | None
 ) -> client.CompileChoices:
     """The choices with XLA's options that a user gives by their names."""
+    if not isinstance(options, Mapping | None):
+        raise TypeError(
+            f"{what}: compiler_options: expected a dict of XLA's options by their names, got {options!r} of type "
+            f"{type(options).__name__}"
+        )
     try:
         return choices.with_options(options)
     except ValueError as error:
@@ -146,6 +151,7 @@ class LoweredCall(_Stage[R]):
         text = prepared(self.jaxpr, self._entry.build).lowered(platform=platform).text
         return text if dialect == "stablehlo" else client.hlo_text(text)
 
+    @trace.boundary
     def compile(self, compiler_options: XlaOptions | None = None) -> CompiledCall[R]:
         """The program compiled for the device, with XLA's options by their names beside those of `jit`."""
         build = self._entry.build
@@ -174,7 +180,13 @@ class CompiledCall(_Stage[R]):
         self._check(tree, values)
         operands = [*entry.staged.captured, *values]
         arrays.part_from(x for x, d in zip(operands, donated, strict=False) if d)
-        result = entry.flat.unflatten(self._program.run(operands))
+        try:
+            result = entry.flat.unflatten(self._program.run(operands))
+        except RuntimeError as error:
+            if client.tells_donated(error):
+                given = [x for x, is_given in zip(operands, donated, strict=False) if is_given]
+                flatten.refuse_donated((args, kwargs), given, naming, self._program.consts)
+            raise
         simple = not donated and all(type(x) is arrays.Array for x in values)
         return result, entry.fast(self._program, len(values)) if simple else None
 
@@ -184,6 +196,11 @@ class CompiledCall(_Stage[R]):
                 f"the compiled function takes arguments of structure {self.in_tree}, got {tree}"
             )
         for k, (x, aval) in enumerate(zip(values, self.in_avals, strict=True)):
+            if isinstance(x, trace.Tracer):
+                raise TypeError(
+                    f"the compiled function takes arrays, got a traced value of type {x.aval} as array {k} of its "
+                    f"arguments; call the jitted function, which can be traced"
+                )
             if x.aval.strong() is not aval.strong():
                 raise TypeError(
                     f"the compiled function takes {aval} as array {k} of its arguments, got {x.aval}; compile it for "

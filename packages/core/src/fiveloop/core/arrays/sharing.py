@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fiveloop.core import errors, ir
+from fiveloop.core import errors, ir, util
 from fiveloop.core.arrays import array
 from fiveloop.core.backend.host_calls import Run, runs_here
 
@@ -77,7 +77,7 @@ def leave(turns: Sequence[Turn]) -> None:
         turn.release()
 
 
-_ended = threading.Condition()
+_ended = util.free_after_fork(threading.Condition())
 _active: set[Run] = set()
 
 
@@ -132,7 +132,7 @@ class Sharer(Protocol):
 
 
 _sharers: weakref.WeakValueDictionary[int, Sharer] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = util.free_after_fork(threading.Lock())
 
 
 def note_sharer(sharer: Sharer) -> None:

@@ -14,6 +14,8 @@ from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
+from fiveloop.core.util import free_after_fork
+
 from .client import AFTER_FORK, AvalLike, Buffer, Executable, aval_of, default_client, require_alive
 from .native import xla
 from .tree import CALL, LEAF, TREE, Different, Reader, TreeDef, reader
@@ -261,7 +263,7 @@ def _shard_arg_fallback(arg: Any, sharding: Any, layout: Any) -> Any:
 
 
 _hooks: list[Any] = []
-_hooks_lock = threading.Lock()
+_hooks_lock = free_after_fork(threading.Lock())
 
 
 def _install_hooks() -> None:

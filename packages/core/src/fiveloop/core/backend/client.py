@@ -89,7 +89,7 @@ AFTER_FORK: list[Callable[[], object]] = []
 
 
 def _after_fork() -> None:
-    if _clients:
+    if _clients or _client_lock.locked():
         _forked.append("")
         for forget in AFTER_FORK:
             forget()
@@ -110,6 +110,7 @@ def refuse_if_forked() -> None:
 def default_client() -> Client:
     """The client that everything runs on, made at first use; `FIVELOOP_PLATFORM` chooses it."""
     if not _clients:
+        refuse_if_forked()
         with _client_lock:
             if not _clients:
                 _clients.append(_make_client(os.environ.get("FIVELOOP_PLATFORM", "cpu")))
@@ -309,7 +310,10 @@ def require_alive(args: Sequence[Buffer], what: str = "") -> None:
 
 def tells_donated(error: Exception) -> bool:
     """Whether a run failed because an argument has no contents, or gives them away twice."""
-    return isinstance(error, DonatedError) or "donated" in str(error)
+    text = str(error)
+    return isinstance(error, DonatedError) or (
+        text.startswith("INVALID_ARGUMENT") and "donate" in text
+    )
 
 
 def to_dlpack(buf: Buffer) -> Any:

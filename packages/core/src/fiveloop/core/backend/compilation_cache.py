@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from fiveloop.core.util import free_after_fork
+
 from ..dataclass import dataclass, replace
 from . import lazy
 
@@ -43,7 +45,7 @@ class CompilationCounts:
     evicted: int = 0
 
 
-_lock = threading.Lock()
+_lock = free_after_fork(threading.Lock())
 _counts = [CompilationCounts()]
 
 

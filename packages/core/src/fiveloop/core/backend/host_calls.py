@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fiveloop.core.util import OfThread
+from fiveloop.core.util import OfThread, free_after_fork
 
 from .hlo_builder import Builder, IRValue, TypeSpec, custom_call
 
@@ -61,7 +61,7 @@ _KEPT_LIMIT = 64
 
 _numbers = itertools.count()
 _kept: dict[int, BaseException] = {}
-_kept_lock = threading.Lock()
+_kept_lock = free_after_fork(threading.Lock())
 
 
 class Run:

@@ -51,7 +51,8 @@ class CompileChoices:
         """The same options with a user's options, by XLA's names; XLA refuses unknown names."""
         if not options:
             return self
-        added = {name: _BOOLS.get(str(value).lower(), value) for name, value in options.items()}
+        # As text, so that 1 and True differ, but for bools, which XLA takes as such alone.
+        added = {str(n): _BOOLS.get(str(x).lower(), str(x)) for n, x in options.items()}
         return replace(self, overrides=tuple(sorted({**dict(self.overrides), **added}.items())))
 
 

@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from fiveloop.core import util
+
 Dim = int
 Shape = tuple[Dim, ...]
 
@@ -148,7 +150,7 @@ class ShapedArray(Aval):
     __slots__ = ("dtype", "memory_kind", "shape", "sharding", "weak_type")
     _fields: ClassVar[tuple[str, ...]] = ("shape", "dtype", "weak_type", "memory_kind", "sharding")
     _table: ClassVar[weakref.WeakValueDictionary[Any, ShapedArray]] = weakref.WeakValueDictionary()
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _lock: ClassVar[threading.Lock] = util.free_after_fork(threading.Lock())
 
     memory_kind: str | None
     sharding: object | None

@@ -58,7 +58,7 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
     True
     """
     if precision is not None and precision not in PRECISIONS:
-        raise ValueError(
+        check.bad_value(
             f"default_matmul_precision: expected one of {', '.join(map(repr, PRECISIONS))} or None, got {precision!r}"
         )
     return MATMUL_PRECISION.to(None if precision is None else PRECISIONS[precision])

@@ -34,7 +34,7 @@ VARIANTS = 16
 """How many of them differ in static arguments alone: where these change at each call, no more are compiled."""
 _NUMBERS = (bool, int, float, complex)
 _KINDS = frozenset(_NUMBERS)
-_lock = threading.Lock()
+_lock = util.free_after_fork(threading.Lock())
 
 
 def _keep(table: dict[Hashable, Any], key: Hashable, item: Any) -> Any:

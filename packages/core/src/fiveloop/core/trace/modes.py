@@ -36,7 +36,7 @@ class Special:
         self.count = 0
         self.donates = False
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = util.free_after_fork(threading.Lock())
 
     def listen(self, listener: Listener) -> None:
         """Tell `listener` now, and whenever the first mode comes or the last one goes."""

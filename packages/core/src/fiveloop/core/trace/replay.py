@@ -49,7 +49,7 @@ class Notes:
 
 _own: util.OfThread[Notes | None] = util.OfThread(None)
 # A program calls Python from threads of its own.
-_lock = threading.Lock()
+_lock = util.free_after_fork(threading.Lock())
 _noting: list[Notes] = []
 _replayed: list[Notes] = []
 

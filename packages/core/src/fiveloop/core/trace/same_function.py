@@ -302,7 +302,9 @@ _REACHES_OUT = frozenset(
 )
 _SETS_CELL = frozenset(["STORE_DEREF", "DELETE_DEREF"])
 _NUMPY_FUNCTION = type(np.sum)
-_TRUSTED = frozenset(["fiveloop", "numpy", "math", "cmath", "operator", "builtins", "functools"])
+_TRUSTED = frozenset(
+    "fiveloop numpy math cmath operator _operator builtins functools _functools".split()
+)
 _UNTRUSTED = frozenset([eval, exec, globals, locals, vars, open, input, __import__, dir])
 _NUMBERS = frozenset([int, float, complex])
 _SINGLE = frozenset([types.EllipsisType, types.NotImplementedType])
