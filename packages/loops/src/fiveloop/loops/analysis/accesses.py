@@ -15,7 +15,7 @@ from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.loops.primitives.cond import cond_p
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef, primitives
 
@@ -433,15 +433,12 @@ def maker(x: ir.Atom, made: Made) -> ir.Eqn | None:
 
 def _loop(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> Access | None:
     """An inner loop that has the array as a state takes the Ref instead."""
-    states = is_state(eqn.params, [a.aval for a in eqn.invars])
-    places = [k for k, a in enumerate(eqn.invars) if a is array]
-    if len(places) != 1 or not states[places[0]]:
+    place, *others = [k for k, a in enumerate(eqn.invars) if a is array]
+    result = by_operand(eqn.params, eqn.invars, eqn.outvars)[place]
+    if others or result is None:
         return None
-    (place,) = places
-    number = eqn.params.num_carry + sum(states[:place])
-    result = eqn.outvars[number]
-    invars = [ref if k == place else a for k, a in enumerate(eqn.invars)]
-    outvars = [v for k, v in enumerate(eqn.outvars) if k != number]
+    invars = [ref if a is array else a for a in eqn.invars]
+    outvars = [v for v in eqn.outvars if v is not result]
     loop = rules.new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
     changes = place + 1 in ir.mutated_positions(eqn.params.body.effects)
     if changes:

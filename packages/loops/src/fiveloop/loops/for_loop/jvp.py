@@ -12,7 +12,7 @@ from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, state
 def for_jvp(primals: ad.Values, tangents: ad.Tangents, p: ForParams) -> ad.Duals:
     """Loop once, over values and tangents."""
     p = stateful(p)
-    states = is_state(p, [x.aval for x in primals])
+    states = is_state(p, primals)
     nonzero = with_tangents(p.body, transforms.nonzero_mask(tangents), states)
     dots = [transforms.instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
     num_const_dots = sum(nonzero[: p.num_consts])

@@ -15,7 +15,7 @@ from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.analysis.accesses import Around, zeros_eqn
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot
-from fiveloop.loops.primitives.for_loop import is_state
+from fiveloop.loops.primitives.for_loop import by_operand
 from fiveloop.state import AbstractRef, primitives
 
 
@@ -163,15 +163,13 @@ class Stacks:
 
     def spare(self, aval: ir.Aval, taken: Collection[ir.Atom]) -> ir.Var | None:
         """A Ref of which each step reads its own slot for the last time, and which nobody wants."""
-        states = is_state(self.eqn.params, [a.aval for a in self.eqn.invars])
-        results = iter(self.eqn.outvars)
-        found = [(k, next(results)) for k, state in enumerate(states) if state]
-        for k, result in found:
+        finals = by_operand(self.eqn.params, self.eqn.invars, self.eqn.outvars)
+        for k, result in enumerate(finals):
             ref = self.body.invars[1 + k]
             read = self.slot_read(ref)
             if read is None or self.axis_of(read, ref) != 0 or ref in taken:
                 continue
-            if read.outvars[0].aval is not aval.strong():
+            if read.outvars[0].aval is not aval.strong() or result is None:
                 continue
             if self.around.is_spare(self.eqn.invars[k], result):
                 return ref

@@ -15,7 +15,7 @@ from fiveloop.loops import names, record
 from fiveloop.loops.analysis.accesses import Around
 from fiveloop.loops.analysis.slots import slot_indexer
 from fiveloop.loops.plan.factors import Stacks
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.state import AbstractRef, primitives
 
 STEP = "fuse"
@@ -63,18 +63,12 @@ class Read:
 
 def reads_of_slots(eqn: ir.Eqn, around: Around) -> list[Read]:
     """The states made before the loop, element by element, of which each step reads its slot, and nothing else."""
-    p = eqn.params
-    states, changed = (
-        is_state(p, [a.aval for a in eqn.invars]),
-        ir.mutated_positions(p.body.effects),
-    )
-    results = iter(eqn.outvars)
+    p, changed = eqn.params, ir.mutated_positions(eqn.params.body.effects)
+    pairs = zip(eqn.invars, by_operand(p, eqn.invars, eqn.outvars), strict=True)
     found = [
         (k, operand, result)
-        for k, operand in enumerate(eqn.invars)
-        if states[k]
-        for result in [next(results)]
-        if k + 1 not in changed and isinstance(operand, ir.Var)
+        for k, (operand, result) in enumerate(pairs)
+        if result is not None and k + 1 not in changed and isinstance(operand, ir.Var)
         if operand in around.made and _is_by_element(around.made[operand])
     ]
     if not found:
@@ -280,9 +274,8 @@ def _with_slot(eqn: ir.Eqn, ref: ir.Var, read: ir.Eqn, slot: Slot) -> ir.Eqn:
     params = replace(
         p, body=Jaxpr(invars, eqns, p.body.outvars, p.body.name), num_consts=first + len(slot.fixed)
     )
-    states = is_state(p, [a.aval for a in eqn.invars])
-    outs = zip(util.select_by(states, keep), eqn.outvars, strict=True)
-    outvars = [*[v for kept, v in outs if kept], *[ir.Var(a.aval.strong()) for a in new]]
+    outs = util.select_by(keep, by_operand(p, eqn.invars, eqn.outvars))
+    outvars = [*[v for v in outs if v is not None], *[ir.Var(a.aval.strong()) for a in new]]
     return rules.new_eqn(for_p, operands, params, outvars, eqn.source)
 
 

@@ -22,7 +22,7 @@ from fiveloop.loops.analysis.accesses import (
     with_bodies,
 )
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state
 from fiveloop.loops.record import Decision, names_of
 from fiveloop.state import AbstractRef, primitives
 
@@ -142,7 +142,7 @@ def _entered(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: Made) -> Access | No
 def _read_states(eqn: ir.Eqn) -> list[int]:
     """The states of an inner loop that it only reads."""
     changed = ir.mutated_positions(eqn.params.body.effects)
-    states = is_state(eqn.params, [a.aval for a in eqn.invars])
+    states = is_state(eqn.params, eqn.invars)
     return [k for k, state in enumerate(states) if state and k + 1 not in changed]
 
 
@@ -169,13 +169,9 @@ def _inner_loop(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
     before: list[ir.Eqn] = []
     after: list[ir.Eqn] = []
     operands: list[ir.Atom] = []
-    outs: list[ir.Var] = []
-    results = iter(eqn.outvars)
-    states = is_state(eqn.params, [a.aval for a in eqn.invars])
-    for _ in range(eqn.params.num_carry):
-        outs.append(next(results))
-    for k, (atom, state) in enumerate(zip(eqn.invars, states, strict=True)):
-        result = next(results) if state else None
+    outs = list(eqn.outvars[: eqn.params.num_carry])
+    finals = by_operand(eqn.params, eqn.invars, eqn.outvars)
+    for k, (atom, result) in enumerate(zip(eqn.invars, finals, strict=True)):
         if isinstance(atom, ir.Var) and atom in refs and reads.get(atom) == k:
             assert result is not None, "unreachable: a state has a result"
             operands.append(refs[atom])

@@ -21,7 +21,7 @@ from fiveloop.loops.analysis.accesses import ALONE, Around, all_of, read_whole
 from fiveloop.loops.for_loop.residuals import MOST_KEPT
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from
 from fiveloop.loops.primitives import cond
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, by_operand, for_p
 from fiveloop.loops.record import MACHINERY, Decision, Planned
 from fiveloop.state import AbstractRef, primitives
 
@@ -233,11 +233,8 @@ class Products:
     def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
         eqn, body, new = self.eqn, self.body, list(self.places.new.values())
-        states = is_state(eqn.params, [a.aval for a in eqn.invars])
-        outs = iter(eqn.outvars)
-        results = {
-            ref: next(outs) for ref, state in zip(body.invars[1:], states, strict=True) if state
-        }
+        finals = zip(body.invars[1:], by_operand(eqn.params, eqn.invars, eqn.outvars), strict=True)
+        results = {ref: out for ref, out in finals if out is not None}
         results.update((ref, ir.Var(contents_type(ref))) for ref in new)
         gone = {id(e) for e in (*self.sums, *self.terms)}
         eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]

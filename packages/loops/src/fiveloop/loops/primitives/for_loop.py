@@ -5,9 +5,12 @@ The steps of such a loop do nothing once a flag is set.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common, options
 from fiveloop.loops.primitives import cond
@@ -16,6 +19,7 @@ from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import AbstractRef, predicate, primitives
 
+T = TypeVar("T")
 INDEX = ir.ShapedArray((), np.int32)
 WHICH = ("", "lowest", "highest")
 
@@ -137,9 +141,18 @@ def _check(avals: ir.Avals, p: ForParams) -> None:
             raise TypeError(f"for: a carried value of type {given} becomes {out} in the body")
 
 
-def is_state(p: ForParams, avals: ir.Avals) -> list[bool]:
+def is_state(p: ForParams, operands: Sequence[ad.Operand | ir.Atom]) -> list[bool]:
     """Which operands are states: values that the body has as Refs."""
-    return [k >= p.first_ref and not isinstance(a, AbstractRef) for k, a in enumerate(avals)]
+    is_ref = [isinstance(x.aval, AbstractRef) for x in operands]
+    return [k >= p.first_ref and not r for k, r in enumerate(is_ref)]
+
+
+def by_operand(
+    p: ForParams, operands: Sequence[ad.Operand | ir.Atom], results: Sequence[T]
+) -> list[T | None]:
+    """For each operand what belongs to its final contents, of all `results`; None if it is no state."""
+    finals = iter(results[p.num_carry :])
+    return [next(finals) if state else None for state in is_state(p, operands)]
 
 
 def stateful(p: ForParams) -> ForParams:
