@@ -195,7 +195,7 @@ def needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
     needed = set(wanted)
     while True:
         kept = _walk_back(body, needed, refs)
-        grown = needed | {a for e in kept for a in ir.used_vars(e.invars) if a in refs}
+        grown = needed | (ir.used_by(kept) & refs)
         if grown == needed:
             outs = (True,) * len(body.outvars)
             return transforms.dce(body.replace(eqns=kept), outs, keep_ins=True)[0]
@@ -295,7 +295,7 @@ class Around:
 
     def and_then(self, eqns: Sequence[ir.Eqn]) -> Around:
         """The same with equations after the loop."""
-        more = ir.used_vars(a for eqn in eqns for a in eqn.invars)
+        more = ir.used_by(eqns)
         used = None if self.used is None else set(self.used) | more
         return replace(self, own=set(self.own) - more, used=used)
 
@@ -414,7 +414,7 @@ def _given(
 ) -> tuple[ir.Atom, list[prims.BroadcastParams]] | None:
     """The index that the user gave, of which this is the position; and how it was spread over lanes after that."""
     spreads: list[prims.BroadcastParams] = []
-    while (eqn := maker(position, made)) is not None:
+    while (eqn := ir.maker(position, made)) is not None:
         if eqn.primitive is prims.resolve_index_p and eqn.params.size == size:
             return eqn.invars[0], spreads  # a Ref resolves it in the same way
         converts = eqn.primitive is prims.resolve_index_p and not eqn.params.size
@@ -424,11 +424,6 @@ def _given(
             return None
         position = eqn.invars[1 if eqn.primitive is prims.clamp_p else 0]
     return None
-
-
-def maker(x: ir.Atom, made: Made) -> ir.Eqn | None:
-    """The equation that makes an operand, if one does."""
-    return made.get(x) if isinstance(x, ir.Var) else None
 
 
 def _loop(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> Access | None:

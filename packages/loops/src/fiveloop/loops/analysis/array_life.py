@@ -326,7 +326,7 @@ def going_on(p: WhileParams) -> ir.Var | None:
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
     writes = [eqn for eqn in p.body.eqns if ir.mutated_positions(eqn.effects)]
     for going, out in pairs:
-        test = accesses.maker(out, made)
+        test = ir.maker(out, made)
         if test is not None and test.primitive is prims.bitwise_and_p and going in test.invars:
             others = [pair for pair in pairs if pair[0] is not going]
             undone = all(_keeps(new, going, made) is old for old, new in others)
@@ -337,7 +337,7 @@ def going_on(p: WhileParams) -> ir.Var | None:
 
 def _keeps(x: ir.Atom, going: ir.Var, made: accesses.Made) -> ir.Atom | None:
     """What a value is for lanes that have ended, if it is chosen by which lanes go on."""
-    eqn = accesses.maker(x, made)
+    eqn = ir.maker(x, made)
     return eqn.invars[2] if eqn is not None and chooses(eqn, going, made) else None
 
 
@@ -346,7 +346,7 @@ def _writes_back(write: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     if write.primitive is not primitives.swap_p:
         return False
     kept = _keeps(write.invars[1], going, made)
-    read = None if kept is None else accesses.maker(kept, made)
+    read = None if kept is None else ir.maker(kept, made)
     place = [write.invars[0], *write.invars[2:]]
     if read is None or read.primitive is not primitives.get_p or list(read.invars) != place:
         return False
@@ -358,7 +358,7 @@ def chooses(eqn: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether an equation chooses between its second and its third operand by which lanes go on."""
     if eqn.primitive is not prims.select_p:
         return False
-    spread = accesses.maker(eqn.invars[0], made)
+    spread = ir.maker(eqn.invars[0], made)
     if spread is not None and spread.primitive is prims.broadcast_in_dim_p:
         lanes = tuple(range(going.aval.ndim))
         return spread.invars[0] is going and spread.params.dims == lanes

@@ -27,7 +27,7 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
     ]
     body = drop_dead_writes(p.body, p.nsteps, unwanted, reverse=p.reverse)
     body = needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
-    touched = {a for e in body.eqns for a in ir.used_vars(e.invars)}
+    touched = ir.used_by(body.eqns)
     kept = [
         v in touched or (w and state) or (k == 0 and bool(p.counted))
         for k, (v, w, state) in enumerate(zip(p.body.invars[1:], wanted, states, strict=True))

@@ -96,7 +96,7 @@ def shifted(
 
 
 def _made(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn], name: str) -> ir.Eqn | None:
-    eqn = made.get(x) if isinstance(x, ir.Var) else None
+    eqn = ir.maker(x, made)
     return eqn if eqn is not None and eqn.primitive.name == name else None
 
 

@@ -54,7 +54,7 @@ def invariant_part(body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.V
     # What is cheap is computed in the body again where it is used there, too.
     gone = {id(eqn) for eqn in eqns if not set(results).isdisjoint(eqn.outvars)}
     rest = ir.prune([eqn for eqn in body.eqns if id(eqn) not in gone], body.outvars)
-    used = ir.used_vars(a for e in rest for a in e.invars) | ir.used_vars(body.outvars)
+    used = ir.used_by(rest, body.outvars)
     results = [v for eqn in eqns if id(eqn) in gone for v in eqn.outvars if v in used]
     for v in results:
         v.hint = names.COMPUTED
@@ -122,9 +122,7 @@ def _why_not(
     ):
         return "it is cheap, and is worked out where it is used"
     made = {out for eqn in chain for out in eqn.outvars}
-    given = {
-        a for eqn in chain for a in ir.used_vars(eqn.invars) if a not in made and a not in refs
-    }
+    given = {a for a in ir.used_by(chain) if a not in made and a not in refs}
     read = [eqn.outvars[0] for eqn in chain if eqn.primitive is primitives.get_p]
     most = MOST_GROWTH * prims.bytes_of(a.aval for a in [*given, *read])
     if ir.is_more(prims.bytes_of([v.aval]), max(most, SMALL) if is_dear else most):

@@ -59,9 +59,7 @@ def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
         return traced
     before = Jaxpr(binders[:num], found.eqns, found.results, traced.jaxpr.name)
     values = transforms.eval_jaxpr(before, [*traced.consts, *traced.refs])
-    used = {a for e in found.rest for a in ir.used_vars(e.invars)} | ir.used_vars(
-        traced.jaxpr.outvars
-    )
+    used = ir.used_by(found.rest, traced.jaxpr.outvars)
     kept = [v in used for v in binders[:num_consts]]
     consts = [*util.select_by(kept, binders[:num_consts]), *found.results]
     invars = [i, *consts, *binders[num_consts:]]

@@ -273,7 +273,7 @@ def _not_handed_on(life: Life, ends: ir.Eqn) -> Verdict:
         return Verdict(
             "the body updates it here, and hands on a version from before", update.source
         )
-    maker = made.get(out) if isinstance(out, ir.Var) else None
+    maker = ir.maker(out, made)
     if maker is None:
         return Verdict("the body hands on another array in its place", ends.source)
     if maker.primitive is primitives.get_p:

@@ -175,7 +175,7 @@ def _fills(p: ForParams, k: int) -> bool:
 def _read(jaxpr: Jaxpr, loop: ir.Eqn, k: int, out: ir.Var) -> Row | None:
     """The row that the state `k` of a loop is a copy of, if the loop only reads it at indices."""
     x, users = loop.invars[k], ir.users(jaxpr)
-    read = accesses.maker(x, ir.makers(jaxpr))
+    read = ir.maker(x, ir.makers(jaxpr))
     if read is None or read.primitive is not primitives.get_p or out in users:
         return None
     ref, *operands = read.invars

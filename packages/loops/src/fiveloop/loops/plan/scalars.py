@@ -14,7 +14,7 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.index import access
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis.accesses import Made, element_added_to, is_entered, maker, refs_in
+from fiveloop.loops.analysis.accesses import Made, element_added_to, is_entered, refs_in
 from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.state import AbstractRef, primitives
 
@@ -157,7 +157,7 @@ def _eqn_with_sums(eqn: ir.Eqn, sums: Mapping[ir.Var, Sums], made: Made) -> list
     assert isinstance(ref, ir.Var) and element is not None, "unreachable: it adds to an element"
     before = list[ir.Eqn]()
     if x.aval.shape:
-        shaped = maker(x, made)
+        shaped = ir.maker(x, made)
         if shaped is not None and shaped.primitive is prims.reshape_p:
             x = shaped.invars[0]
         if x.aval.shape:

@@ -141,7 +141,7 @@ class Products:
 
     def _take(self, x: ir.Atom) -> bool:
         """Take the equations that make `x`: products, and linear functions of products; whether there are no others."""
-        eqn = self.made.get(x) if isinstance(x, ir.Var) else None
+        eqn = ir.maker(x, self.made)
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
             self.why = "what a step adds is used for something else, too, or is not made in it"
             return False
@@ -429,8 +429,7 @@ def _carried_sum(
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [primitives.get_p, primitives.swap_p]:
         return None
-    new = users[1].invars[1]
-    total = made.get(new) if isinstance(new, ir.Var) else None
+    total = ir.maker(users[1].invars[1], made)
     if (
         total is None
         or total.primitive is not prims.add_p
@@ -452,5 +451,5 @@ def _is_large(ref: ir.Var) -> bool:
 
 
 def _is_product(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> bool:
-    eqn = made.get(x) if isinstance(x, ir.Var) else None
+    eqn = ir.maker(x, made)
     return eqn is not None and eqn.primitive is prims.dot_general_p

@@ -212,11 +212,11 @@ def end_flag(body: Jaxpr) -> ir.Var | None:
     branches = choice.params.branches
     if len(branches) != 2 or branches[1].eqns:
         return None
-    made: dict[object, ir.Eqn] = {v: eqn for eqn in before for v in eqn.outvars}
-    number = made.get(choice.invars[0])
+    made = ir.makers(body)
+    number = ir.maker(choice.invars[0], made)
     if number is None or number.primitive is not prims.convert_p:
         return None
-    read = made.get(number.invars[0])
+    read = ir.maker(number.invars[0], made)
     if read is None or read.primitive is not primitives.get_p:
         return None
     flag = read.invars[0]

@@ -69,7 +69,7 @@ def shares(jaxpr: Jaxpr, own: util.Mask) -> bool:
     if ir.axes_of(jaxpr.effects):
         return False
     read = {e.position for e in jaxpr.effects if isinstance(e, ReadEffect)}
-    used = ir.used_vars(a for eqn in jaxpr.eqns for a in eqn.invars)
+    used = ir.used_by(jaxpr.eqns)
     return any(
         (k in read and v.aval.inner.differentiable)
         if isinstance(v.aval, AbstractRef)
