@@ -225,8 +225,7 @@ def _for_needed(eqn: ir.Eqn, needed: set[ir.Var]) -> ir.Eqn:
     def without(body: Jaxpr) -> Jaxpr:
         return needed_body(body, [v for a, v in refs_in(eqn, body) if a in needed])
 
-    params = ir.with_jaxprs(eqn.params, without)
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    return rules.with_bodies(eqn, without)
 
 
 Planner = Callable[[Jaxpr, Mapping[ir.Var, str]], tuple[Jaxpr, list[Decision]]]
@@ -264,17 +263,14 @@ def _with_bodies(
         a for a in eqn.invars if isinstance(a, ir.Var)
     ):
         return eqn
-    changed = []
-    bodies = ir.jaxprs_in(eqn.params)
-    for inner in bodies:
-        found, here = change(inner, {v: names[a] for a, v in refs_in(eqn, inner) if a in names})
-        changed.append(found)
-        told += here
-    if all(new is old for new, old in zip(changed, bodies, strict=True)):
-        return eqn
-    rest = iter(changed)
-    params = ir.with_jaxprs(eqn.params, lambda _: next(rest))
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+
+    def within(inner: Jaxpr) -> Jaxpr:
+        here = {v: names[a] for a, v in refs_in(eqn, inner) if a in names}
+        found, told_here = change(inner, here)
+        told.extend(told_here)
+        return found
+
+    return rules.with_bodies(eqn, within)
 
 
 @dataclass(frozen=True, slots=True)

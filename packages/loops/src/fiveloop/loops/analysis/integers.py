@@ -298,13 +298,9 @@ def _marked_eqn(eqn: ir.Eqn, known: Integers) -> ir.Eqn:
 
 def _with_bodies(eqn: ir.Eqn, given: Sequence[Integer | None]) -> ir.Eqn:
     """An equation with its nested jaxprs marked, whose inputs are its last operands; a loop has its own counter."""
-    p, bodies = eqn.params, ir.jaxprs_in(eqn.params)
     if eqn.primitive is for_loop.for_p:
         given = inside_loop(eqn, given)
-    new = {id(j): _marked(j, given[max(len(given) - len(j.invars), 0) :]) for j in bodies}
-    if all(new[id(j)] is j for j in bodies):
-        return eqn
-    return eqn.replace(params=ir.with_jaxprs(p, lambda j: new[id(j)]))
+    return rules.with_bodies(eqn, lambda j: _marked(j, given[max(len(given) - len(j.invars), 0) :]))
 
 
 def inside_loop(eqn: ir.Eqn, given: Sequence[Integer | None]) -> list[Integer | None]:

@@ -162,22 +162,14 @@ def _planned(eqn: ir.Eqn, where: Around) -> list[ir.Eqn]:
             _told_while(new) if new.primitive is while_loop.while_p else new
             for new in promote_carried(eqn)
         ]
-    eqn = _with_bodies(eqn)
+    eqn = rules.with_bodies(eqn, _plan)
     return _loop(eqn, where).eqns if eqn.primitive is for_loop.for_p else [eqn]
 
 
 def _told_while(eqn: ir.Eqn) -> ir.Eqn:
     """A `while` with its nested jaxprs planned, and what is told of it."""
     params = operands.with_operands(eqn.params)
-    return _with_bodies(eqn if params is eqn.params else eqn.replace(params=params))
-
-
-def _with_bodies(eqn: ir.Eqn) -> ir.Eqn:
-    """An equation with its nested jaxprs planned."""
-    if any(_plan(body) is not body for body in ir.jaxprs_in(eqn.params)):
-        params = ir.with_jaxprs(eqn.params, _plan)
-        return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
-    return eqn
+    return rules.with_bodies(eqn if params is eqn.params else eqn.replace(params=params), _plan)
 
 
 def _loop(eqn: ir.Eqn, where: Around) -> Planned:

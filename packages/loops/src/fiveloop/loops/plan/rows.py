@@ -94,10 +94,7 @@ _has_loops = ir.holding(for_p)
 def _with_bodies(eqn: ir.Eqn) -> ir.Eqn:
     """An equation whose nested jaxprs have their rows in place."""
     nsteps = eqn.params.nsteps if eqn.primitive is for_p else None
-    if all(in_rows(body, nsteps) is body for body in ir.jaxprs_in(eqn.params)):
-        return eqn
-    params = ir.with_jaxprs(eqn.params, lambda body: in_rows(body, nsteps))
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    return rules.with_bodies(eqn, lambda body: in_rows(body, nsteps))
 
 
 def _rows(jaxpr: Jaxpr, loop: ir.Eqn, numbers: integers.Integers) -> dict[int, Row]:
