@@ -246,10 +246,7 @@ class _Loop:
 
     def _sort_residuals(self, cut: transforms.Split) -> _Residuals:
         consts = set(self.p.body.invars[1 : 1 + self.p.num_consts])
-        fixed = {v for v in consts if v in cut.known.invars}
-        for eqn in cut.known.eqns:
-            if not eqn.effects and ir.used_vars(eqn.invars) <= fixed:
-                fixed |= set(eqn.outvars)
+        fixed = ir.invariant(cut.known.eqns, consts.intersection(cut.known.invars))
         unknown = cut.unknown_in[1:]
         changing = [v for v in cut.residuals if v not in fixed]
         found = Found(self._held(unknown), self._carried(unknown))
@@ -268,10 +265,9 @@ class _Loop:
         """Equations outside the loop that compute invariant values."""
         binders = self.p.body.invars[1 : 1 + self.p.num_consts]
         outside: dict[ir.Var, ir.Atom] = dict(zip(binders, self.eqn.invars, strict=False))
-        eqns: list[ir.Eqn] = []
-        for eqn in ir.prune(cut.known.eqns, invariant) if invariant else []:
-            if not eqn.effects and ir.used_vars(eqn.invars) <= outside.keys():
-                eqns += ir.copied_eqns([eqn], outside)
+        known = ir.invariant(cut.known.eqns, outside)
+        pure = [e for e in cut.known.eqns if not e.effects and known.issuperset(e.outvars)]
+        eqns = ir.copied_eqns(ir.prune(pure, invariant), outside)
         return eqns, [outside[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
     def _known(
