@@ -33,8 +33,8 @@ class Closures:
     """Functions with the same operands: `jaxprs : [*consts, *args, *refs] -> [*outs]`."""
 
     jaxprs: list[ir.Jaxpr]
-    consts: ad.Values
-    refs: ad.Values
+    consts: list[Value]
+    refs: list[Value]
 
 
 def share_captured(staged: Sequence[trace.Staged]) -> Closures:
@@ -45,7 +45,7 @@ def share_captured(staged: Sequence[trace.Staged]) -> Closures:
     """
     captured = {id(x): x for s in staged for x in s.captured}
     consts = [x for x in captured.values() if not isinstance(x, Ref)]
-    refs = [x for x in captured.values() if isinstance(x, Ref)]
+    refs: list[Value] = [x for x in captured.values() if isinstance(x, Ref)]
     jaxprs = []
     for s in staged:
         num = len(s.captured)

@@ -107,7 +107,7 @@ def bounded_loop(
     states = map(AbstractRef, [*[a.strong() for a in carried], *end])
     binders = [INDEX, *avals[:num_consts], *avals[len(avals) - num_refs :], *states]
     step = trace.stage_closed(run, binders, body.name)
-    traced = TracedBody(step, [*closures.consts], [*closures.refs], fun, Called("while_loop"))
+    traced = TracedBody(step, closures.consts, closures.refs, fun, Called("while_loop"))
     how = options.How(checkpoints=limits.slots)
     if counter is not None:
         return loop_of(limits.steps, traced, how, names, counted=True)
