@@ -31,8 +31,14 @@ class Invariant:
     told: list[record.Decision]
 
 
-def invariant_part(body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.Var]) -> Invariant:
-    """What is worth computing once, where no step changes `fixed` values and what `refs` hold."""
+def invariant_part(body: Jaxpr, num_consts: int, num_refs: int | None = None) -> Invariant:
+    """What is worth computing once, of the constants and of what Refs hold that no step changes: the first ones.
+
+    body : [i, *consts, *refs, *rest] -> [*outs]
+    """
+    _, *binders = body.invars
+    fixed = binders[:num_consts]
+    refs = set(binders[num_consts:][:num_refs]) - ir.mutated(body)
     movable = _movable(body, fixed, refs)
     results: list[ir.Var] = []
     told: list[record.Decision] = []
@@ -159,9 +165,8 @@ def hoist(eqn: ir.Eqn) -> record.Planned:
 
 def _hoist(eqn: ir.Eqn) -> record.Planned:
     p = eqn.params
-    binders, changed = p.body.invars[1:], ir.mutated_positions(p.body.effects)
-    refs = [v for k, v in enumerate(binders) if k >= p.num_consts and k + 1 not in changed]
-    found = invariant_part(p.body, binders[: p.num_consts], refs)
+    binders = p.body.invars[1:]
+    found = invariant_part(p.body, p.num_consts)
     if not found.results:
         return record.Planned(eqn, told=found.told)
     outside: dict[ir.Var, ir.Atom] = dict(zip(binders, eqn.invars, strict=True))

@@ -51,9 +51,7 @@ def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
         return traced
     i, *binders = traced.jaxpr.invars
     num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
-    changed = ir.mutated_positions(traced.jaxpr.effects)
-    read = [v for k, v in enumerate(binders[:num]) if k >= num_consts and k + 1 not in changed]
-    found = hoist.invariant_part(traced.jaxpr, binders[:num_consts], read)
+    found = hoist.invariant_part(traced.jaxpr, num_consts, len(traced.refs))
     traced = replace(traced, told=[*traced.told, *found.told])
     if not found.results:
         return traced
