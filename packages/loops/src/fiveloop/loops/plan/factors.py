@@ -14,6 +14,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.analysis.accesses import Around, zeros_eqn
+from fiveloop.loops.analysis.integers import literal
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot
 from fiveloop.loops.primitives.for_loop import by_operand
 from fiveloop.state import AbstractRef, primitives
@@ -86,11 +87,8 @@ def shifted(
         moved = _made(place.invars[0], made, step) if place is not None else None
         if place is None or moved is None or moved.invars[0] is not body.invars[0]:
             continue
-        if [_number(a) for a in (place.invars[1], moved.invars[1], first.invars[1])] == [
-            end,
-            1,
-            end,
-        ]:
+        numbers = [literal(eqn.invars[1]) for eqn in (place, moved, first)]
+        if numbers == [end, 1, end]:
             return Shifted(got, start, down)
     return None
 
@@ -98,12 +96,6 @@ def shifted(
 def _made(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn], name: str) -> ir.Eqn | None:
     eqn = ir.maker(x, made)
     return eqn if eqn is not None and eqn.primitive.name == name else None
-
-
-def _number(a: ir.Atom) -> int | None:
-    if not isinstance(a, ir.Literal) or not ir.is_scalar(a):
-        return None
-    return int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
 
 
 @dataclass(slots=True)
