@@ -52,7 +52,7 @@ def untouched(eqn: ir.Eqn, around: Around) -> set[ir.Var]:
     stacks = Stacks(eqn, around)
     zeros = {v for v, made in around.made.items() if _spreads_zero(made)}
     binders = zip(eqn.invars, stacks.body.invars[1:], strict=True)
-    return {v for a, v in binders if a in zeros and stacks.slot_write(v) is not None}
+    return {v for a, v in binders if a in zeros and stacks.slot_access(v, primitives.swap_p)}
 
 
 def _body(

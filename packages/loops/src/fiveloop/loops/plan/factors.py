@@ -8,6 +8,7 @@ the factor there. The remaining factors get new Refs.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -158,7 +159,7 @@ class Stacks:
         finals = by_operand(self.eqn.params, self.eqn.invars, self.eqn.outvars)
         for k, result in enumerate(finals):
             ref = self.body.invars[1 + k]
-            read = self.slot_read(ref)
+            read = self.slot_access(ref, primitives.get_p)
             if read is None or self.axis_of(read, ref) != 0 or ref in taken:
                 continue
             if read.outvars[0].aval is not aval.strong() or result is None:
@@ -167,19 +168,12 @@ class Stacks:
                 return ref
         return None
 
-    def slot_read(self, ref: ir.Var) -> ir.Eqn | None:
-        """The read of the step's own slot, if that is all that is done with a Ref."""
-        users = self.uses.get(ref, [])
-        if len(users) != 1 or users[0].primitive is not primitives.get_p:
-            return None
-        return users[0] if self.axis_of(users[0], ref) is not None else None
-
-    def slot_write(self, ref: ir.Var) -> ir.Eqn | None:
-        """The write to the step's own slot, if that is all that is done with a Ref."""
-        users = self.uses.get(ref, [])
-        if len(users) != 1 or users[0].primitive is not primitives.swap_p or users[0].outvars:
-            return None
-        return users[0] if self.axis_of(users[0], ref) is not None else None
+    def slot_access(self, ref: ir.Var, prim: ir.Primitive[Any]) -> ir.Eqn | None:
+        """The read of the step's own slot, or the write to it that gives nothing, if that is all done with a Ref."""
+        match self.uses.get(ref, []):
+            case [eqn] if eqn.primitive is prim and bool(eqn.outvars) is (prim is primitives.get_p):
+                return eqn if self.axis_of(eqn, ref) is not None else None
+        return None
 
     def axis_of(self, access: ir.Eqn, ref: ir.Var) -> int | None:
         """Along which axis an access is to the slot of the step, if it is to that."""

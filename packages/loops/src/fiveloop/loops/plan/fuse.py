@@ -77,7 +77,7 @@ def reads_of_slots(eqn: ir.Eqn, around: Around) -> list[Read]:
     return [
         Read(k, operand, result, read, axis)
         for k, operand, result in found
-        if (read := stacks.slot_read(p.body.invars[1 + k])) is not None
+        if (read := stacks.slot_access(p.body.invars[1 + k], primitives.get_p)) is not None
         if (axis := stacks.axis_of(read, p.body.invars[1 + k])) is not None
     ]
 
