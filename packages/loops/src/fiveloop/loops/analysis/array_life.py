@@ -218,22 +218,19 @@ def _carried(eqn: ir.Eqn, array: ir.Var) -> int | None:
 
 def _while(eqn: ir.Eqn, k: int, ref: ir.Var) -> accesses.Access | Verdict:
     """An access by a `while` that carries the array as value `k`: it takes the Ref instead."""
-    params = carried_as_ref(eqn.params, k)
-    if params is None:
+    loop = _carried_in(ref, eqn, k)
+    if loop is None:
         return Verdict("`while` uses it whole", eqn.source)
-    at = eqn.params.num_consts + k
-    invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
-    outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
-    loop = rules.new_eqn(while_p, invars, params, outvars, eqn.source)
     return accesses.Access(eqn, [loop], True, [eqn.outvars[k]])
 
 
-def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
-    """A `while` that has its carried value `k` in a Ref, the last operand; None if its body does more than index it.
+def _carried_in(ref: ir.Var, eqn: ir.Eqn, k: int) -> ir.Eqn | None:
+    """A `while` that has its carried value `k` in a Ref, its last operand; None if its body does more than index it.
 
     p.cond, p.body : [*consts, *carry, *refs]
     cond, body     : [*consts, *carry but k, *refs, ref]
     """
+    p: WhileParams = eqn.params
     at = p.num_consts + k
     array, out = p.body.invars[at], p.body.outvars[k]
     if (
@@ -242,20 +239,22 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
         or not all(isinstance(n, int) for n in array.aval.shape)
     ):
         return None
-    ref = ir.Var(AbstractRef(array.aval), array.hint)
-    life = Life(ref, p.body, going=going_on(p))
+    life = Life(ir.Var(AbstractRef(array.aval), array.hint), p.body, going=going_on(p))
     outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
     stays = life.follow([array]) is not None or out not in life.last
     if stays or not (life.is_dynamic and life.is_updated) or life.names & ir.used_vars(outvars):
         return None
-    eqns, ref = life.eqns(), ir.Var(life.ref.aval)
+    eqns, asked = life.eqns(), ir.Var(life.ref.aval)
     if eqns is None:
         return None
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
-    cond = Jaxpr([*given, ref], _asking(p.cond, at, ref), p.cond.outvars, p.cond.name)
+    cond = Jaxpr([*given, asked], _asking(p.cond, at, asked), p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
     told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
-    return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
+    params = replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
+    invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
+    left = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
+    return rules.new_eqn(while_p, invars, params, left, eqn.source)
 
 
 def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
@@ -264,17 +263,15 @@ def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
     after: list[ir.Eqn] = []
     for k in reversed(range(eqn.params.num_carry)):
         at, out = eqn.params.num_consts + k, eqn.outvars[k]
-        params = carried_as_ref(eqn.params, k) if eqn.invars[at].aval is out.aval else None
-        if params is not None:
-            ref = ir.Var(AbstractRef(out.aval))
+        ref = ir.Var(AbstractRef(out.aval))
+        loop = _carried_in(ref, eqn, k) if eqn.invars[at].aval is out.aval else None
+        if loop is not None:
             held = primitives.NewRefParams()
             before.append(
                 rules.new_eqn(primitives.new_ref_p, [eqn.invars[at]], held, [ref], eqn.source)
             )
             after.append(rules.new_eqn(primitives.freeze_p, [ref], ir.NO_PARAMS, [out], eqn.source))
-            invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
-            outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
-            eqn = rules.new_eqn(eqn.primitive, invars, params, outvars, eqn.source)
+            eqn = loop
     return [*before, eqn, *after]
 
 
