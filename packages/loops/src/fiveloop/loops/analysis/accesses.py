@@ -161,16 +161,38 @@ def all_of(ref: ir.Atom) -> primitives.IndexParams:
     return primitives.IndexParams(whole_indexer(ref.aval.shape))
 
 
+def read_at(
+    ref: ir.Atom,
+    indexer: Indexer,
+    index: Sequence[ir.Atom],
+    outvars: Sequence[ir.Var] | None = None,
+    source: ir.Source | None = None,
+) -> ir.Eqn:
+    """An equation that reads a Ref at an index."""
+    params = primitives.IndexParams(indexer)
+    return rules.new_eqn(primitives.get_p, [ref, *index], params, outvars, source)
+
+
+def write_at(
+    ref: ir.Atom,
+    x: ir.Atom,
+    indexer: Indexer,
+    index: Sequence[ir.Atom],
+    source: ir.Source | None = None,
+) -> ir.Eqn:
+    """An equation that writes to a Ref at an index."""
+    params = primitives.SwapParams(indexer, returns_old=False)
+    return rules.new_eqn(primitives.swap_p, [ref, x, *index], params, (), source)
+
+
 def read_whole(ref: ir.Atom, out: ir.Var | None = None, source: ir.Source | None = None) -> ir.Eqn:
     """An equation that reads a whole Ref."""
-    outvars = None if out is None else [out]
-    return rules.new_eqn(primitives.get_p, [ref], all_of(ref), outvars, source)
+    return read_at(ref, whole_indexer(ref.aval.shape), (), None if out is None else [out], source)
 
 
 def write_whole(ref: ir.Atom, x: ir.Atom, source: ir.Source | None = None) -> ir.Eqn:
     """An equation that replaces the whole contents of a Ref."""
-    whole = primitives.SwapParams(whole_indexer(ref.aval.shape), returns_old=False)
-    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
+    return write_at(ref, x, whole_indexer(ref.aval.shape), (), source)
 
 
 def zeros_eqn(aval: ir.Aval) -> ir.Eqn:
@@ -355,8 +377,7 @@ def _take(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
     if found is None:
         return None
     before, index = found
-    params = primitives.IndexParams(eqn.params.indexer)
-    read = rules.new_eqn(primitives.get_p, [ref, *index], params, eqn.outvars, eqn.source)
+    read = read_at(ref, eqn.params.indexer, index, eqn.outvars, eqn.source)
     return Access(eqn, [*before, read], bool(index))
 
 

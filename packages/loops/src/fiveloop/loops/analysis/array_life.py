@@ -375,10 +375,9 @@ def mask(update: accesses.Access, going: ir.Var) -> bool:
     old, new = ir.Var(x.aval), ir.Var(x.aval)
     each = ir.Var(ir.ShapedArray(x.aval.shape, going.aval.dtype))
     spread = prims.BroadcastParams(x.aval.shape, tuple(lanes))
-    at = primitives.IndexParams(write.params.indexer)
     update.instead[:] = [
         *before,
-        rules.new_eqn(primitives.get_p, [ref, *index], at, [old], write.source),
+        accesses.read_at(ref, write.params.indexer, index, [old], write.source),
         rules.new_eqn(prims.broadcast_in_dim_p, [going], spread, [each], write.source),
         rules.new_eqn(prims.select_p, [each, x, old], None, [new], write.source),
         rules.new_eqn(primitives.swap_p, [ref, new, *index], write.params, (), write.source),

@@ -14,9 +14,9 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.loops.analysis.accesses import Around, zeros_eqn
+from fiveloop.loops.analysis.accesses import Around, write_at, zeros_eqn
 from fiveloop.loops.analysis.integers import literal
-from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot
+from fiveloop.loops.analysis.slots import slot_axis, slot_indexer
 from fiveloop.loops.primitives.for_loop import by_operand
 from fiveloop.state import AbstractRef, primitives
 
@@ -225,7 +225,8 @@ class Places:
     def writes(self) -> list[ir.Eqn]:
         """The equations that write factors in each step, after all reads of the step."""
         i = self.stacks.body.invars[0]
-        return [write_slot(ref, i, x) for x, ref in [*self.reused.items(), *self.new.items()]]
+        slots = [*self.reused.items(), *self.new.items()]
+        return [write_at(ref, x, slot_indexer(ref.aval), [i]) for x, ref in slots]
 
     @property
     def new_bytes(self) -> ir.Dim:

@@ -12,7 +12,7 @@ from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import elementwise
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis.accesses import Around
+from fiveloop.loops.analysis.accesses import Around, read_at
 from fiveloop.loops.analysis.slots import slot_indexer
 from fiveloop.loops.plan.factors import Stacks
 from fiveloop.loops.primitives.for_loop import by_operand, for_p
@@ -283,12 +283,7 @@ def _step(body: Jaxpr, read: ir.Eqn, slot: Slot, stacks: dict[ir.Var, ir.Var]) -
     """The equations of a step that makes a slot first, where it read one."""
     i = body.invars[0]
     reads = [
-        rules.new_eqn(
-            primitives.get_p,
-            [stacks[a], i],
-            primitives.IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])),
-            [v],
-        )
+        read_at(stacks[a], slot_indexer(stacks[a].aval, slot.axes[a]), [i], [v])
         for a, v in slot.leaves.items()
     ]
     same = {read.outvars[0]: slot.result}
