@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common, options
 from fiveloop.loops.primitives import cond
@@ -161,29 +161,28 @@ def stateful(p: ForParams) -> ForParams:
     p.body : [i, *consts, *carry, *refs]      -> [*carry]
     body   : [i, *consts, *carry_refs, *refs] -> []
     """
-    return replace(p, body=_stateful_body(p), end=None) if p.num_carry else p
+    return replace(p, body=stateful_body(p.body, 1 + p.num_consts), end=None) if p.num_carry else p
 
 
-@ir.once_per(lambda p: (p.body, p.num_consts, p.first_ref))
-def _stateful_body(p: ForParams) -> Jaxpr:
-    start, stop = 1 + p.num_consts, 1 + p.first_ref
+@ir.once_per_jaxpr
+def stateful_body(body: Jaxpr, start: int) -> Jaxpr:
+    """A body with its carried values, from the input number `start` on, in Refs.
+
+    body : [*ins, *carry, *refs]      -> [*carry]
+    made : [*ins, *carry_refs, *refs] -> []
+    """
+    sizes = [start, len(body.outvars)]
 
     def run(*args: Value) -> list[Value]:
-        carried = args[start:stop]
-        outs = transforms.eval_jaxpr(
-            p.body, [*args[:start], *[ref[...] for ref in carried], *args[stop:]]
-        )
+        ins, carried, refs = util.split_list(args, sizes)
+        outs = transforms.eval_jaxpr(body, [*ins, *[ref[...] for ref in carried], *refs])
         for ref, out in zip(carried, outs, strict=True):
             ref[...] = out
         return []
 
-    avals = p.body.in_avals
-    return trace.stage_closed(
-        run,
-        [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]],
-        p.body.name,
-        p.body.hints,
-    )
+    ins, carried, refs = util.split_list(body.in_avals, sizes)
+    avals = [*ins, *map(AbstractRef, carried), *refs]
+    return trace.stage_closed(run, avals, body.name, body.hints)
 
 
 def first_step(p: ForParams, count: Value) -> Value | int:
