@@ -39,8 +39,7 @@ def fuse(eqn: ir.Eqn, around: Around) -> record.Planned:
             tells = p.record.tells and not p.record.called.kind
             return record.Planned(done.loop, told=[*done.told, *(others if tells else [])])
         slot, ref, loop = found
-        name = p.names[p.body.invars.index(ref) - 1]
-        told = record.Decision(STEP, name, True, _fused(slot), slot.maker.source)
+        told = record.Decision(STEP, p.name_of(ref), True, _fused(slot), slot.maker.source)
         done = record.Planned(loop, told=[*done.told, told])
 
 

@@ -53,7 +53,7 @@ def sink(eqn: ir.Eqn, around: Around = ALONE) -> Planned:
             return done
         before, loop, after = found.sink()
         around = around.and_then(after)
-        told = Decision(STEP, _name(done.loop, found.ref), True, SUNK, found.sums[0].source)
+        told = Decision(STEP, done.loop.params.name_of(found.ref), True, SUNK, found.sums[0].source)
         done = Planned(loop, [*done.before, *before], [*after, *done.after], [*done.told, told])
 
 
@@ -77,7 +77,7 @@ def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
                     return each
             why = products[0].why
         reason = f"it is added up in the loop: {why}"
-        stays = Decision(STEP, _name(eqn, ref), False, reason, sums[0].source)
+        stays = Decision(STEP, eqn.params.name_of(ref), False, reason, sums[0].source)
         if stays not in told:
             told.append(stays)
     told += others
@@ -92,13 +92,11 @@ def _not_only_added(eqn: ir.Eqn, ref: ir.Var) -> list[Decision]:
     why = _why_not(p.body, ref) if isinstance(ref.aval, AbstractRef) else None
     if why is None:
         return []
-    return [Decision(STEP, _name(eqn, ref), False, f"it is added up in the loop: {why[0]}", why[1])]
-
-
-def _name(eqn: ir.Eqn, ref: ir.Var) -> str:
-    p = eqn.params
-    name: str = p.names[p.body.invars.index(ref) - 1]
-    return name
+    return [
+        Decision(
+            STEP, eqn.params.name_of(ref), False, f"it is added up in the loop: {why[0]}", why[1]
+        )
+    ]
 
 
 def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:

@@ -81,6 +81,10 @@ class ForParams:
         """The names of the operands."""
         return names_of(self.body.invars[1:])
 
+    def name_of(self, v: ir.Var) -> str:
+        """The name of the operand that is this input of the body."""
+        return self.names[self.body.invars.index(v) - 1]
+
 
 for_p: ir.Primitive[ForParams] = ir.Primitive("for")
 
