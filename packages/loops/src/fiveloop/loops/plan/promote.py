@@ -49,11 +49,7 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
         return body, mask
     refs = {v: refs[v] for v in consts if v in indexed}
     eqns = [new for eqn in body.eqns for new in _rewritten(eqn, refs, made)]
-    outs: list[ir.Atom] = []
-    for atom in body.outvars:
-        eqn, atom = _read_whole(atom, refs)
-        eqns += eqn
-        outs.append(atom)
+    outs = [_read_whole(atom, refs, eqns) for atom in body.outvars]
     kept = [v for v in consts if v not in refs]
     invars = [i, *kept, *rest[:num_refs], *refs.values(), *rest[num_refs:]]
     return Jaxpr(invars, eqns, outs, body.name), mask
@@ -177,28 +173,23 @@ def _inner_loop(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
             operands.append(refs[atom])
             after.append(accesses.read_whole(refs[atom], result, eqn.source))
             continue
-        eqns, operand = _read_whole(atom, refs)
-        before += eqns
-        operands.append(operand)
+        operands.append(_read_whole(atom, refs, before))
         outs += [result] if result is not None else []
     return [*before, rules.new_eqn(for_p, operands, eqn.params, outs, eqn.source), *after]
 
 
 def _with_whole_reads(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
     reads: list[ir.Eqn] = []
-    operands: list[ir.Atom] = []
-    for atom in eqn.invars:
-        eqns, operand = _read_whole(atom, refs)
-        reads += eqns
-        operands.append(operand)
-    return [*reads, eqn.replace(invars=tuple(operands))]
+    operands = [_read_whole(atom, refs, reads) for atom in eqn.invars]
+    return [*reads, eqn.replace(invars=operands)]
 
 
-def _read_whole(atom: ir.Atom, refs: Refs) -> tuple[list[ir.Eqn], ir.Atom]:
+def _read_whole(atom: ir.Atom, refs: Refs, reads: list[ir.Eqn]) -> ir.Atom:
+    """What an operand is where constants are Refs; what a Ref holds is read in `reads`."""
     if not isinstance(atom, ir.Var) or atom not in refs:
-        return [], atom
-    out = ir.Var(atom.aval.strong())
-    return [accesses.read_whole(refs[atom], out)], out
+        return atom
+    reads.append(accesses.read_whole(refs[atom], ir.Var(atom.aval.strong())))
+    return reads[-1].outvars[0]
 
 
 PROMOTE = "promote"
