@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -19,12 +20,14 @@ from fiveloop.core import (
     grad,
     jit,
     jvp,
+    linear_transpose,
     make_jaxpr,
     vjp,
     vmap,
 )
+from fiveloop.core.extend import eval_jaxpr
 from fiveloop.core.primitives.special import cos, sin
-from fiveloop.loops import cond, fori_loop, scan, while_loop
+from fiveloop.loops import cond, for_loop, fori_loop, scan, while_loop
 from fiveloop.remat import checkpoint, everything_saveable, policies, saved_residuals
 from fiveloop.state import discharge_state, freeze, new_ref
 from fiveloop.testing.core.compare import assert_all_near, assert_near
@@ -198,6 +201,22 @@ def test_discharge_keeps_the_rule() -> None:
           in (c, d) }
         """,
     )
+
+
+def test_discharge_keeps_the_transpose_of_a_solve_by_steps_that_are_not_linear() -> None:
+    a, b = np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([1.0, 2.0])
+
+    def solve(matvec: Function, b: Any) -> Any:
+        def step(i: Any, x: Any) -> None:
+            x[...] += (b - matvec(x[...])) / 5.0
+            x[...] *= (x[...] * x[...]).sum() / (x[...] * x[...]).sum()
+
+        return for_loop(60, step, np.ones(2))
+
+    solved = make_jaxpr(lambda b: custom_linear_solve(lambda x: x @ a, b, solve, symmetric=True))(b)
+    for jaxpr in (solved, discharge_state(solved)):
+        run: Function = partial(lambda jaxpr, b: eval_jaxpr(jaxpr, [b])[0], jaxpr)
+        assert_near(linear_transpose(run, b)(b)[0], np.linalg.solve(a, b))
 
 
 def true_push(ref: Any, x: Any) -> Any:

@@ -459,3 +459,11 @@ def new_eqn(
     avals, effects = abstract_eval_rules[prim]([a.aval for a in invars], params)
     outs = list(map(ir.Var, avals)) if outvars is None else outvars
     return ir.Eqn(prim, invars, outs, params, effects, source)
+
+
+def with_bodies(eqn: ir.Eqn, change: Callable[[Jaxpr], Jaxpr]) -> ir.Eqn:
+    """The equation with `change` of each jaxpr among its params; itself if these stay as they are."""
+    params = ir.with_jaxprs(eqn.params, change)
+    if params is eqn.params:
+        return eqn
+    return new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)

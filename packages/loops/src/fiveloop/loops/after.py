@@ -9,10 +9,9 @@ from __future__ import annotations
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import whole_indexer
-from fiveloop.loops.analysis.accesses import maker, needed_body
+from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.leaf import leaf_of
 from fiveloop.loops.primitives.replay import ReplayParams
-from fiveloop.loops.replay.dce import touched
 from fiveloop.state import primitives
 
 LEAST_SAVED = 64
@@ -56,7 +55,7 @@ def after_of(p: ReplayParams) -> After | None:
     eqns += [ir.rename(eqn, names) for eqn in back.eqns if eqn not in writes.values()]
     invars = [*back.invars, *values.values()]
     body = needed_body(back.replace(invars=invars, eqns=eqns), ends)
-    used = touched(body)
+    used = ir.used_by(body.eqns)
     kept = {k: v for k, v in values.items() if v in used}
     saved = transforms.body_work(back) - transforms.body_work(body)
     copied = sum(prims.bytes_of([v.aval]) for v in kept.values())
@@ -75,7 +74,7 @@ def _given(
     made, eqns = ir.makers(body), list[ir.Eqn]()
     while True:
         names[x] = given  # type: ignore[index]  # what is written is a variable
-        eqn = maker(x, made)
+        eqn = ir.maker(x, made)
         if eqn is not None and eqn.primitive is prims.transpose_p:
             perm = eqn.params.perm
             turned = ir.Var(eqn.invars[0].aval.strong())
@@ -93,7 +92,7 @@ def _is_of_lanes(body: Jaxpr, p: ReplayParams, choice: ir.Eqn) -> bool:
     made = ir.makers(body)
 
     def source(x: ir.Atom) -> ir.Eqn | ir.Atom:
-        eqn = maker(x, made)
+        eqn = ir.maker(x, made)
         if eqn is None:
             return x
         spreads = eqn.primitive in (prims.broadcast_in_dim_p, prims.transpose_p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial, wraps
 from operator import index
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,14 +27,16 @@ from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import Ref, api, predicate
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Closures:
     """Functions with the same operands: `jaxprs : [*consts, *args, *refs] -> [*outs]`."""
 
     jaxprs: list[ir.Jaxpr]
-    consts: ad.Values
-    refs: ad.Values
+    consts: list[Value]
+    refs: list[Value]
 
 
 def share_captured(staged: Sequence[trace.Staged]) -> Closures:
@@ -45,7 +47,7 @@ def share_captured(staged: Sequence[trace.Staged]) -> Closures:
     """
     captured = {id(x): x for s in staged for x in s.captured}
     consts = [x for x in captured.values() if not isinstance(x, Ref)]
-    refs = [x for x in captured.values() if isinstance(x, Ref)]
+    refs: list[Value] = [x for x in captured.values() if isinstance(x, Ref)]
     jaxprs = []
     for s in staged:
         num = len(s.captured)
@@ -75,6 +77,35 @@ def with_tangents(body: ir.Jaxpr, nonzero: Sequence[bool], states: Sequence[bool
     differentiable = lambda aval: aval.differentiable
     find = lambda body, seeds, fixed: ir.reachable(body, seeds, differentiable, fixed, created=True)
     return reached(body, nonzero, states, find)
+
+
+def dots_behind(
+    sizes: Sequence[int], nonzero: util.Mask, xs: Sequence[T], dots: Sequence[T]
+) -> list[T]:
+    """Each part of a list followed by its tangents; `sizes` are those of the parts but the last."""
+    counts = [sum(mask) for mask in util.split_list(nonzero, sizes)]
+    parts = zip(util.split_list(xs, sizes), util.split_list(dots, counts[:-1]), strict=True)
+    return [x for part, of_part in parts for x in (*part, *of_part)]
+
+
+def body_with_dots(
+    body: ir.Jaxpr,
+    first: int,
+    sizes: Sequence[int],
+    nonzero: util.Mask,
+    inst: bool | Sequence[bool] = False,
+) -> ir.Jaxpr:
+    """A body on values and tangents: after its `first` inputs, each part is followed by its tangents.
+
+    body     : [*first, *part, *part, ...]
+    body_jvp : [*first, *part, *part, ..., *dots, *dots, ...]
+    made     : [*first, *part, *dots, *part, *dots, ...]
+    """
+    num = len(body.invars)
+    mask = nonzero[: num - first]
+    body_jvp, _ = transforms.jvp_jaxpr(body, (*[False] * first, *mask), inst)
+    start, rest, dots = util.split_list(body_jvp.invars, [first, num - first])
+    return body_jvp.replace(invars=[*start, *dots_behind(sizes, mask, rest, dots)])
 
 
 def with_inputs(jaxpr: ir.Jaxpr, avals: ir.Avals, at: int) -> ir.Jaxpr:

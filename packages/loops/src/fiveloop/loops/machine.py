@@ -218,7 +218,7 @@ class _WayBack:
 @ir.once_per_jaxpr
 def without_replays(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with loops in the place of its replays, in nested jaxprs too; itself if there are none."""
-    used = ir.used_vars([*jaxpr.outvars, *[a for eqn in jaxpr.eqns for a in eqn.invars]])
+    used = ir.used_by(jaxpr.eqns, jaxpr.outvars)
 
     def change(eqn: ir.Eqn) -> tuple[Sequence[ir.Eqn], Sequence[ir.Atom]] | None:
         if eqn.primitive is replay_p:

@@ -7,13 +7,12 @@ from itertools import chain, repeat
 from operator import index
 from typing import Any, TypeAlias
 
-from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace
+from fiveloop.core import Jaxpr, Value, ad, errors, ir, trace, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops import common, names, options
 from fiveloop.loops.analysis.integers import keep_in_range
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, until_set
 from fiveloop.loops.record import EMPTY, FOR_LOOP, Called, Decision, Record
-from fiveloop.state import Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,13 @@ def trace_body(
 ) -> TracedBody:
     """Trace a flat body of a counter and as many arguments as `avals`; captured Refs come after other values."""
     staged = trace.stage(fun, [INDEX, *avals], common.body_name(user_fun), user_fun)
-    num = len(staged.captured)
-    captured = list(zip(staged.captured, staged.jaxpr.invars[:num], strict=True))
-    consts = [pair for pair in captured if not isinstance(pair[0], Ref)]
-    refs = [pair for pair in captured if isinstance(pair[0], Ref)]
-    i, *args = staged.jaxpr.invars[num:]
-    # staged : [*captured, i, *args] -> [*outs];  jaxpr : [i, *consts, *refs, *args] -> [*outs]
-    jaxpr = staged.jaxpr.replace(invars=[i, *[v for _, v in consts], *[v for _, v in refs], *args])
-    return TracedBody(jaxpr, [x for x, _ in consts], [x for x, _ in refs], user_fun)
+    closures = common.share_captured([staged])
+    (jaxpr,) = closures.jaxprs
+    sizes = [len(closures.consts), 1 + len(avals)]
+    consts, (i, *args), refs = util.split_list(jaxpr.invars, sizes)
+    # jaxpr : [*consts, i, *args, *refs] -> [*outs];  moved : [i, *consts, *refs, *args] -> [*outs]
+    moved = jaxpr.replace(invars=[i, *consts, *refs, *args])
+    return TracedBody(moved, closures.consts, closures.refs, user_fun)
 
 
 MOST_STEPS = 2**31 - 1

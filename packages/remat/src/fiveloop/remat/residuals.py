@@ -259,7 +259,7 @@ def _argument(f: Callable[..., Any], path: Any) -> str:
 
 def _maker(known: Jaxpr, atom: ir.Atom) -> Maker | None:
     """What makes a residual; None if it is an input or a constant."""
-    eqn = ir.makers(known).get(atom) if isinstance(atom, ir.Var) else None
+    eqn = ir.maker(atom, ir.makers(known))
     if eqn is not None and eqn.primitive is prims.to_memory_p:
         return _maker(known, eqn.invars[0])
     return None if eqn is None else maker_of(eqn, eqn.outvars.index(atom), known)

@@ -79,15 +79,13 @@ def custom_rule_discharge(
     return _call(primitive.custom_rule_p, ctx, operands, params, results)
 
 
-class DischargedRule(primitive.Rule):
+class DischargedRule(primitive.RuleAround):
     """The rule of an equation whose Refs are values: it makes Refs, runs the rule, and gives what they hold."""
 
     def __init__(self, inner: primitive.RuleParams, which: util.Mask, results: util.Mask) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.which = which
         self.results = results
-        self.kind = inner.rule.kind
-        self.ignores_closed = inner.rule.ignores_closed
 
     def jvp(self, p: primitive.RuleParams, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         """The rule on Refs, followed by the contents of the Refs that it changes."""
@@ -110,6 +108,14 @@ class DischargedRule(primitive.Rule):
             for x, (_, dot) in zip(contents, changed, strict=True)
         ]
         return [*outs, *contents], [*outs_dot, *ends]
+
+    def transpose(
+        self, p: primitive.RuleParams, cts: ad.Tangents, operands: ad.Operands
+    ) -> ad.Cotangents:
+        """The rule's transpose, where Refs are made inside alone; else that of the jaxpr."""
+        if not self.transposes or any(self.which):
+            return super().transpose(p, cts, operands)
+        return primitive.by_rule(self.inner, self.inner.rule.transpose, cts, operands)
 
 
 def custom_rule_handler(

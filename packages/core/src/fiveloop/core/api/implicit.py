@@ -195,8 +195,7 @@ class _Unknown:
         if tree != self.tree:
             self.refused = TypeError(f"{called}, {self.tree}, got {tree}")
             raise self.refused
-        skeleton = pytree.tree_unflatten(self.tree, self.like)
-        paths = [pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(skeleton)[0]]
+        paths = pytree.leaf_paths(self.tree)
         for path, x, aval in zip(paths, self.like, avals, strict=True):
             if aval.strong() is not x.aval.strong():
                 self.refused = TypeError(

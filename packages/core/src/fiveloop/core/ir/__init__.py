@@ -11,8 +11,8 @@ from .jaxpr import map_positions, mutated_positions, returning, Atom, Constant, 
 from .jaxpr import Literal, NO_PARAMS, NoParams, Primitive, Var, all_atoms, effects_of, has_effect
 from .jaxpr import is_scalar, jaxprs_in, once_per, once_per_jaxpr, used_vars, vars_in_order
 from .jaxpr import with_jaxprs
-from .graph import acts, changed_refs, holding, invariant, makers, must_stay, mutated, needed
-from .graph import primitives_in, prune, reachable, touched_refs, users, Environment, Step
+from .graph import acts, changed_refs, holding, invariant, maker, makers, must_stay, mutated, needed
+from .graph import primitives_in, prune, reachable, touched_refs, used_by, users, Environment, Step
 from .graph import copied_eqns, inlined, rename, renamed, replaced, without_calls
 from .pretty import Names, define_printer, format_params
 from .source import Source, function_source, is_internal, user_source

@@ -21,6 +21,11 @@ def makers(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, ir.Eqn]:
     return {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
 
 
+def maker(atom: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> ir.Eqn | None:
+    """The equation that makes an operand, if one does."""
+    return made.get(atom) if isinstance(atom, ir.Var) else None
+
+
 @ir.once_per_jaxpr
 def primitives_in(jaxpr: ir.Jaxpr) -> frozenset[ir.Primitive[Any]]:
     """The primitives of a jaxpr and of those nested in it; remembered on the jaxpr.
@@ -50,6 +55,11 @@ def users(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, Sequence[ir.Eqn]]:
         for v in ir.vars_in_order(eqn.invars):
             uses.setdefault(v, []).append(eqn)
     return uses
+
+
+def used_by(eqns: Iterable[ir.Eqn], outs: Iterable[ir.Atom] = ()) -> set[ir.Var]:
+    """The variables that equations, and `outs`, use."""
+    return ir.used_vars([*outs, *[a for eqn in eqns for a in eqn.invars]])
 
 
 def changed_refs(eqn: ir.Eqn) -> set[ir.Var]:

@@ -387,7 +387,7 @@ def lower_jaxpr(
     b = hlo.Builder(name)
     module = _Module(b, platform, emission)
     consts = jaxpr.consts
-    used = ir.used_vars([a for eqn in jaxpr.eqns for a in eqn.invars]) | ir.used_vars(jaxpr.outvars)
+    used = ir.used_by(jaxpr.eqns, jaxpr.outvars)
     kept = [keep_unused or v in used for v in jaxpr.invars]
     taken = [v for v, k in zip(jaxpr.invars, kept, strict=True) if k]
 

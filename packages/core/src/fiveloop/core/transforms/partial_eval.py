@@ -235,7 +235,7 @@ class _Splitter:
         if self._uses_lost(eqn) or any(map(ir.must_stay, again)):
             return False
         made = {v for known in again for v in known.outvars}
-        used = {v for e in cut.staged for v in ir.used_vars(e.invars)}
+        used = ir.used_by(cut.staged)
         saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
         return not saves and not any(map(self._saves_within, eval.replayed(eqn) or [eqn]))
 
@@ -291,7 +291,7 @@ class _Splitter:
         )
         # staged : [*residuals, *ins at hand] -> [*unknown outs]
         reachable = self.inst | passed
-        used = ir.used_vars(staged_outs) | {v for e in staged_eqns for v in ir.used_vars(e.invars)}
+        used = ir.used_by(staged_eqns, staged_outs)
         staged_in = tuple(
             u or (v in reachable and v in used)
             for v, u in zip(jaxpr.invars, self.unknown_in, strict=True)

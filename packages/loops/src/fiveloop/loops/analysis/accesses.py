@@ -15,7 +15,7 @@ from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.loops.primitives.cond import cond_p
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef, primitives
 
@@ -161,16 +161,38 @@ def all_of(ref: ir.Atom) -> primitives.IndexParams:
     return primitives.IndexParams(whole_indexer(ref.aval.shape))
 
 
+def read_at(
+    ref: ir.Atom,
+    indexer: Indexer,
+    index: Sequence[ir.Atom],
+    outvars: Sequence[ir.Var] | None = None,
+    source: ir.Source | None = None,
+) -> ir.Eqn:
+    """An equation that reads a Ref at an index."""
+    params = primitives.IndexParams(indexer)
+    return rules.new_eqn(primitives.get_p, [ref, *index], params, outvars, source)
+
+
+def write_at(
+    ref: ir.Atom,
+    x: ir.Atom,
+    indexer: Indexer,
+    index: Sequence[ir.Atom],
+    source: ir.Source | None = None,
+) -> ir.Eqn:
+    """An equation that writes to a Ref at an index."""
+    params = primitives.SwapParams(indexer, returns_old=False)
+    return rules.new_eqn(primitives.swap_p, [ref, x, *index], params, (), source)
+
+
 def read_whole(ref: ir.Atom, out: ir.Var | None = None, source: ir.Source | None = None) -> ir.Eqn:
     """An equation that reads a whole Ref."""
-    outvars = None if out is None else [out]
-    return rules.new_eqn(primitives.get_p, [ref], all_of(ref), outvars, source)
+    return read_at(ref, whole_indexer(ref.aval.shape), (), None if out is None else [out], source)
 
 
 def write_whole(ref: ir.Atom, x: ir.Atom, source: ir.Source | None = None) -> ir.Eqn:
     """An equation that replaces the whole contents of a Ref."""
-    whole = primitives.SwapParams(whole_indexer(ref.aval.shape), returns_old=False)
-    return rules.new_eqn(primitives.swap_p, [ref, x], whole, source=source)
+    return write_at(ref, x, whole_indexer(ref.aval.shape), (), source)
 
 
 def zeros_eqn(aval: ir.Aval) -> ir.Eqn:
@@ -195,7 +217,7 @@ def needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
     needed = set(wanted)
     while True:
         kept = _walk_back(body, needed, refs)
-        grown = needed | {a for e in kept for a in ir.used_vars(e.invars) if a in refs}
+        grown = needed | (ir.used_by(kept) & refs)
         if grown == needed:
             outs = (True,) * len(body.outvars)
             return transforms.dce(body.replace(eqns=kept), outs, keep_ins=True)[0]
@@ -225,8 +247,7 @@ def _for_needed(eqn: ir.Eqn, needed: set[ir.Var]) -> ir.Eqn:
     def without(body: Jaxpr) -> Jaxpr:
         return needed_body(body, [v for a, v in refs_in(eqn, body) if a in needed])
 
-    params = ir.with_jaxprs(eqn.params, without)
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    return rules.with_bodies(eqn, without)
 
 
 Planner = Callable[[Jaxpr, Mapping[ir.Var, str]], tuple[Jaxpr, list[Decision]]]
@@ -264,17 +285,14 @@ def _with_bodies(
         a for a in eqn.invars if isinstance(a, ir.Var)
     ):
         return eqn
-    changed = []
-    bodies = ir.jaxprs_in(eqn.params)
-    for inner in bodies:
-        found, here = change(inner, {v: names[a] for a, v in refs_in(eqn, inner) if a in names})
-        changed.append(found)
-        told += here
-    if all(new is old for new, old in zip(changed, bodies, strict=True)):
-        return eqn
-    rest = iter(changed)
-    params = ir.with_jaxprs(eqn.params, lambda _: next(rest))
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+
+    def within(inner: Jaxpr) -> Jaxpr:
+        here = {v: names[a] for a, v in refs_in(eqn, inner) if a in names}
+        found, told_here = change(inner, here)
+        told.extend(told_here)
+        return found
+
+    return rules.with_bodies(eqn, within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +313,7 @@ class Around:
 
     def and_then(self, eqns: Sequence[ir.Eqn]) -> Around:
         """The same with equations after the loop."""
-        more = ir.used_vars(a for eqn in eqns for a in eqn.invars)
+        more = ir.used_by(eqns)
         used = None if self.used is None else set(self.used) | more
         return replace(self, own=set(self.own) - more, used=used)
 
@@ -359,8 +377,7 @@ def _take(eqn: ir.Eqn, ref: ir.Var, made: Made) -> Access | None:
     if found is None:
         return None
     before, index = found
-    params = primitives.IndexParams(eqn.params.indexer)
-    read = rules.new_eqn(primitives.get_p, [ref, *index], params, eqn.outvars, eqn.source)
+    read = read_at(ref, eqn.params.indexer, index, eqn.outvars, eqn.source)
     return Access(eqn, [*before, read], bool(index))
 
 
@@ -414,7 +431,7 @@ def _given(
 ) -> tuple[ir.Atom, list[prims.BroadcastParams]] | None:
     """The index that the user gave, of which this is the position; and how it was spread over lanes after that."""
     spreads: list[prims.BroadcastParams] = []
-    while (eqn := maker(position, made)) is not None:
+    while (eqn := ir.maker(position, made)) is not None:
         if eqn.primitive is prims.resolve_index_p and eqn.params.size == size:
             return eqn.invars[0], spreads  # a Ref resolves it in the same way
         converts = eqn.primitive is prims.resolve_index_p and not eqn.params.size
@@ -426,22 +443,14 @@ def _given(
     return None
 
 
-def maker(x: ir.Atom, made: Made) -> ir.Eqn | None:
-    """The equation that makes an operand, if one does."""
-    return made.get(x) if isinstance(x, ir.Var) else None
-
-
 def _loop(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> Access | None:
     """An inner loop that has the array as a state takes the Ref instead."""
-    states = is_state(eqn.params, [a.aval for a in eqn.invars])
-    places = [k for k, a in enumerate(eqn.invars) if a is array]
-    if len(places) != 1 or not states[places[0]]:
+    place, *others = [k for k, a in enumerate(eqn.invars) if a is array]
+    result = by_operand(eqn.params, eqn.invars, eqn.outvars)[place]
+    if others or result is None:
         return None
-    (place,) = places
-    number = eqn.params.num_carry + sum(states[:place])
-    result = eqn.outvars[number]
-    invars = [ref if k == place else a for k, a in enumerate(eqn.invars)]
-    outvars = [v for k, v in enumerate(eqn.outvars) if k != number]
+    invars = [ref if a is array else a for a in eqn.invars]
+    outvars = [v for v in eqn.outvars if v is not result]
     loop = rules.new_eqn(for_p, invars, eqn.params, outvars, eqn.source)
     changes = place + 1 in ir.mutated_positions(eqn.params.body.effects)
     if changes:

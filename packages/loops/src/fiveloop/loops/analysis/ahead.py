@@ -66,7 +66,7 @@ def _moves_before_call(eqn: ir.Eqn) -> list[ir.Eqn]:
     outside: dict[ir.Var, ir.Atom] = dict(zip(called.invars, eqn.invars, strict=True))
     before = ir.copied_eqns(ir.prune(called.eqns, fetched), outside)
     rest = _without(called, fetched)
-    used = ir.used_vars(rest.outvars) | {v for e in rest.eqns for v in ir.used_vars(e.invars)}
+    used = ir.used_by(rest.eqns, rest.outvars)
     left = [v for v in rest.invars if v in used]
     params = ir.with_jaxprs(eqn.params, lambda _: rest.replace(invars=left))
     operands = [outside[v] for v in left]

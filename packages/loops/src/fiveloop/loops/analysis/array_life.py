@@ -218,22 +218,19 @@ def _carried(eqn: ir.Eqn, array: ir.Var) -> int | None:
 
 def _while(eqn: ir.Eqn, k: int, ref: ir.Var) -> accesses.Access | Verdict:
     """An access by a `while` that carries the array as value `k`: it takes the Ref instead."""
-    params = carried_as_ref(eqn.params, k)
-    if params is None:
+    loop = _carried_in(ref, eqn, k)
+    if loop is None:
         return Verdict("`while` uses it whole", eqn.source)
-    at = eqn.params.num_consts + k
-    invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
-    outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
-    loop = rules.new_eqn(while_p, invars, params, outvars, eqn.source)
     return accesses.Access(eqn, [loop], True, [eqn.outvars[k]])
 
 
-def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
-    """A `while` that has its carried value `k` in a Ref, the last operand; None if its body does more than index it.
+def _carried_in(ref: ir.Var, eqn: ir.Eqn, k: int) -> ir.Eqn | None:
+    """A `while` that has its carried value `k` in a Ref, its last operand; None if its body does more than index it.
 
     p.cond, p.body : [*consts, *carry, *refs]
     cond, body     : [*consts, *carry but k, *refs, ref]
     """
+    p: WhileParams = eqn.params
     at = p.num_consts + k
     array, out = p.body.invars[at], p.body.outvars[k]
     if (
@@ -242,20 +239,22 @@ def carried_as_ref(p: WhileParams, k: int) -> WhileParams | None:
         or not all(isinstance(n, int) for n in array.aval.shape)
     ):
         return None
-    ref = ir.Var(AbstractRef(array.aval), array.hint)
-    life = Life(ref, p.body, going=going_on(p))
+    life = Life(ir.Var(AbstractRef(array.aval), array.hint), p.body, going=going_on(p))
     outvars = [*p.body.outvars[:k], *p.body.outvars[k + 1 :]]
     stays = life.follow([array]) is not None or out not in life.last
     if stays or not (life.is_dynamic and life.is_updated) or life.names & ir.used_vars(outvars):
         return None
-    eqns, ref = life.eqns(), ir.Var(life.ref.aval)
+    eqns, asked = life.eqns(), ir.Var(life.ref.aval)
     if eqns is None:
         return None
     ins, given = ([*j.invars[:at], *j.invars[at + 1 :]] for j in (p.body, p.cond))
-    cond = Jaxpr([*given, ref], _asking(p.cond, at, ref), p.cond.outvars, p.cond.name)
+    cond = Jaxpr([*given, asked], _asking(p.cond, at, asked), p.cond.outvars, p.cond.name)
     body = Jaxpr([*ins, life.ref], eqns, outvars, p.body.name)
     told = [Decision("promote", p.names[at], True, DONE)] if p.record.tells else []
-    return replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
+    params = replace(p, cond=cond, body=body, record=p.record.with_decisions(told))
+    invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
+    left = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
+    return rules.new_eqn(while_p, invars, params, left, eqn.source)
 
 
 def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
@@ -264,17 +263,15 @@ def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
     after: list[ir.Eqn] = []
     for k in reversed(range(eqn.params.num_carry)):
         at, out = eqn.params.num_consts + k, eqn.outvars[k]
-        params = carried_as_ref(eqn.params, k) if eqn.invars[at].aval is out.aval else None
-        if params is not None:
-            ref = ir.Var(AbstractRef(out.aval))
+        ref = ir.Var(AbstractRef(out.aval))
+        loop = _carried_in(ref, eqn, k) if eqn.invars[at].aval is out.aval else None
+        if loop is not None:
             held = primitives.NewRefParams()
             before.append(
                 rules.new_eqn(primitives.new_ref_p, [eqn.invars[at]], held, [ref], eqn.source)
             )
             after.append(rules.new_eqn(primitives.freeze_p, [ref], ir.NO_PARAMS, [out], eqn.source))
-            invars = [*eqn.invars[:at], *eqn.invars[at + 1 :], ref]
-            outvars = [*eqn.outvars[:k], *eqn.outvars[k + 1 :]]
-            eqn = rules.new_eqn(eqn.primitive, invars, params, outvars, eqn.source)
+            eqn = loop
     return [*before, eqn, *after]
 
 
@@ -326,7 +323,7 @@ def going_on(p: WhileParams) -> ir.Var | None:
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
     writes = [eqn for eqn in p.body.eqns if ir.mutated_positions(eqn.effects)]
     for going, out in pairs:
-        test = accesses.maker(out, made)
+        test = ir.maker(out, made)
         if test is not None and test.primitive is prims.bitwise_and_p and going in test.invars:
             others = [pair for pair in pairs if pair[0] is not going]
             undone = all(_keeps(new, going, made) is old for old, new in others)
@@ -337,7 +334,7 @@ def going_on(p: WhileParams) -> ir.Var | None:
 
 def _keeps(x: ir.Atom, going: ir.Var, made: accesses.Made) -> ir.Atom | None:
     """What a value is for lanes that have ended, if it is chosen by which lanes go on."""
-    eqn = accesses.maker(x, made)
+    eqn = ir.maker(x, made)
     return eqn.invars[2] if eqn is not None and chooses(eqn, going, made) else None
 
 
@@ -346,7 +343,7 @@ def _writes_back(write: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     if write.primitive is not primitives.swap_p:
         return False
     kept = _keeps(write.invars[1], going, made)
-    read = None if kept is None else accesses.maker(kept, made)
+    read = None if kept is None else ir.maker(kept, made)
     place = [write.invars[0], *write.invars[2:]]
     if read is None or read.primitive is not primitives.get_p or list(read.invars) != place:
         return False
@@ -358,7 +355,7 @@ def chooses(eqn: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether an equation chooses between its second and its third operand by which lanes go on."""
     if eqn.primitive is not prims.select_p:
         return False
-    spread = accesses.maker(eqn.invars[0], made)
+    spread = ir.maker(eqn.invars[0], made)
     if spread is not None and spread.primitive is prims.broadcast_in_dim_p:
         lanes = tuple(range(going.aval.ndim))
         return spread.invars[0] is going and spread.params.dims == lanes
@@ -378,10 +375,9 @@ def mask(update: accesses.Access, going: ir.Var) -> bool:
     old, new = ir.Var(x.aval), ir.Var(x.aval)
     each = ir.Var(ir.ShapedArray(x.aval.shape, going.aval.dtype))
     spread = prims.BroadcastParams(x.aval.shape, tuple(lanes))
-    at = primitives.IndexParams(write.params.indexer)
     update.instead[:] = [
         *before,
-        rules.new_eqn(primitives.get_p, [ref, *index], at, [old], write.source),
+        accesses.read_at(ref, write.params.indexer, index, [old], write.source),
         rules.new_eqn(prims.broadcast_in_dim_p, [going], spread, [each], write.source),
         rules.new_eqn(prims.select_p, [each, x, old], None, [new], write.source),
         rules.new_eqn(primitives.swap_p, [ref, new, *index], write.params, (), write.source),

@@ -123,15 +123,20 @@ def of_dtype(aval: ir.Aval) -> Integer | None:
     return Integer(int(limits.min), int(limits.max))
 
 
+def literal(a: ir.Atom) -> int | None:
+    """The integer that a literal is; None for any other operand."""
+    if isinstance(a, ir.Var) or not ir.is_scalar(a) or a.aval.dtype.kind not in "iub":
+        return None
+    return int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
+
+
 def integer(a: ir.Atom, known: Integers) -> Integer | None:
     """What is known of an operand."""
     if isinstance(a, ir.Var):
         is_flag = isinstance(a.aval, ir.ShapedArray) and a.aval.dtype.kind == "b"
         return known.get(a, Integer(0, 1) if is_flag else None)
-    if not ir.is_scalar(a) or a.aval.dtype.kind not in "iub":
-        return None
-    value = int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
-    return Integer(value, value, Affine(0, value))
+    value = literal(a)
+    return None if value is None else Integer(value, value, Affine(0, value))
 
 
 def affine(a: ir.Atom, known: Integers) -> Affine | None:
@@ -298,13 +303,9 @@ def _marked_eqn(eqn: ir.Eqn, known: Integers) -> ir.Eqn:
 
 def _with_bodies(eqn: ir.Eqn, given: Sequence[Integer | None]) -> ir.Eqn:
     """An equation with its nested jaxprs marked, whose inputs are its last operands; a loop has its own counter."""
-    p, bodies = eqn.params, ir.jaxprs_in(eqn.params)
     if eqn.primitive is for_loop.for_p:
         given = inside_loop(eqn, given)
-    new = {id(j): _marked(j, given[max(len(given) - len(j.invars), 0) :]) for j in bodies}
-    if all(new[id(j)] is j for j in bodies):
-        return eqn
-    return eqn.replace(params=ir.with_jaxprs(p, lambda j: new[id(j)]))
+    return rules.with_bodies(eqn, lambda j: _marked(j, given[max(len(given) - len(j.invars), 0) :]))
 
 
 def inside_loop(eqn: ir.Eqn, given: Sequence[Integer | None]) -> list[Integer | None]:

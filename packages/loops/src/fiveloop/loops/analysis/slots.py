@@ -103,8 +103,8 @@ def _is_later(slots: _Slots, k: int, other: int, reverse: bool) -> bool:
 
 
 def _as_write(eqn: ir.Eqn) -> ir.Eqn:
-    params = primitives.SwapParams(eqn.params.indexer, returns_old=False)
-    return rules.new_eqn(primitives.swap_p, eqn.invars, params, (), eqn.source)
+    ref, x, *index = eqn.invars
+    return accesses.write_at(ref, x, eqn.params.indexer, index, eqn.source)
 
 
 def _as_read(eqn: ir.Eqn) -> ir.Eqn | None:
@@ -112,8 +112,7 @@ def _as_read(eqn: ir.Eqn) -> ir.Eqn | None:
     if not eqn.outvars:
         return None
     ref, _, *index = eqn.invars
-    params = primitives.IndexParams(eqn.params.indexer)
-    return rules.new_eqn(primitives.get_p, [ref, *index], params, eqn.outvars, eqn.source)
+    return accesses.read_at(ref, eqn.params.indexer, index, eqn.outvars, eqn.source)
 
 
 def slot_indexer(stack: ir.Aval, axis: int = 0) -> Indexer:
@@ -126,12 +125,6 @@ def slot_axis(indexer: object, stack: ir.Aval, steps: ir.Dim) -> int | None:
     """The axis of so many steps along which an index names a slot, if it does."""
     axes = [k for k, n in enumerate(stack.shape) if n == steps]
     return next((k for k in axes if indexer == slot_indexer(stack, k)), None)
-
-
-def write_slot(stack: ir.Var, i: ir.Var, x: ir.Var) -> ir.Eqn:
-    """An equation that writes to slot `i` of a Ref."""
-    params = primitives.SwapParams(slot_indexer(stack.aval), returns_old=False)
-    return rules.new_eqn(primitives.swap_p, [stack, x, i], params, ())
 
 
 @dataclass(frozen=True, slots=True)

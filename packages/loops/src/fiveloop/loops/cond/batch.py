@@ -61,7 +61,7 @@ def _on_condition(taken: Value, branch: Jaxpr, args: ad.Values, batched: util.Ma
     gated = tuple(b or not a.shape for a, b in zip(branch.in_avals, batched, strict=True))
     shares = predicate.shares(branch, gated)
     guard = predicate.Guard(refs, tuple(r and g for r, g in zip(refs, gated, strict=True)), shares)
-    used = ir.used_vars([*branch.outvars, *[a for eqn in branch.eqns for a in eqn.invars]])
+    used = ir.used_by(branch.eqns, branch.outvars)
     plain = [r or v not in used for r, v in zip(refs, branch.invars, strict=True)]
     ins: list[Value] = []
     for x, is_plain, b, g in zip(args, plain, batched, gated, strict=True):

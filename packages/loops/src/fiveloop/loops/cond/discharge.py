@@ -94,8 +94,7 @@ def _used_inputs(branches: Sequence[Jaxpr]) -> list[bool]:
     """The inputs that some branch uses."""
     masks = []
     for branch in branches:
-        atoms = ir.used_vars([a for eqn in branch.eqns for a in eqn.invars])
-        used = atoms | ir.used_vars(branch.outvars)
+        used = ir.used_by(branch.eqns, branch.outvars)
         masks.append([v in used for v in branch.invars])
     return [any(mask) for mask in zip(*masks, strict=True)]
 

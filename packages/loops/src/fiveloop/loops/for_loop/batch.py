@@ -28,7 +28,7 @@ def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) 
     p = stateful(p)
     if p.counted and dims[0] is not None:
         p, operands, dims = _as_many_as_most(p, operands, dims)
-    states = is_state(p, [x.aval for x in operands])
+    states = is_state(p, operands)
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
     seeds += _accumulated_within(p.body, util.select_by(states, binders))

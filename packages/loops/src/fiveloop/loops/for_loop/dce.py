@@ -8,7 +8,7 @@ from dataclasses import replace
 from fiveloop.core import ir, rules, util
 from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.analysis.slots import drop_dead_writes
-from fiveloop.loops.primitives.for_loop import for_p, is_state, stateful
+from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state, stateful
 
 
 def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
@@ -19,23 +19,21 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
         if all(used) or (p.end is not None and any(used)):
             return [True] * len(eqn.invars), eqn
         p = stateful(p)
-    states = is_state(p, [a.aval for a in eqn.invars])
-    results = iter(used)
-    wanted = [next(results) if state else k >= p.num_consts for k, state in enumerate(states)]
+    states = is_state(p, eqn.invars)
+    finals = by_operand(p, eqn.invars, used)
+    wanted = [k >= p.num_consts if w is None else w for k, w in enumerate(finals)]
     unwanted = [
         v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
     ]
     body = drop_dead_writes(p.body, p.nsteps, unwanted, reverse=p.reverse)
     body = needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
-    touched = {a for e in body.eqns for a in ir.used_vars(e.invars)}
+    touched = ir.used_by(body.eqns)
     kept = [
         v in touched or (w and state) or (k == 0 and bool(p.counted))
         for k, (v, w, state) in enumerate(zip(p.body.invars[1:], wanted, states, strict=True))
     ]
-    outs = iter(eqn.outvars)
-    outvars = [
-        v for v, k in ((next(outs), k) for k, state in zip(kept, states, strict=True) if state) if k
-    ]
+    outs = util.select_by(kept, by_operand(p, eqn.invars, eqn.outvars))
+    outvars = [v for v in outs if v is not None]
     if not outvars and not body.effects and not body.eqns:
         return [False] * len(kept), None
     # body : [i, *kept operands as the body has them] -> []

@@ -37,7 +37,7 @@ def split_again(
     `p` has the step of the loop, `count` is how many of them it takes, if that is computed, and `unknown` are the
     operands that are unknown in some step. If it `saves`, the known loop saves the states that its schedule says.
     """
-    states = is_state(p, [a.aval for a in eqn.invars])
+    states = is_state(p, eqn.invars)
     late = tuple(util.select_by(states, unknown))
     loop = eqn.replace(
         outvars=[v if u else ir.Var(v.aval) for v, u in zip(eqn.outvars, late, strict=True)]
@@ -75,7 +75,7 @@ def _saving(eqn: ir.Eqn, names: Mapping[ir.Atom, ir.Var], staged: Staged) -> ir.
     `names` has what the loop that is cut in two calls its results.
     """
     p: ForParams = eqn.params
-    states = is_state(p, [a.aval for a in eqn.invars])
+    states = is_state(p, eqn.invars)
     consts, operands = util.split_list(eqn.invars, [p.num_consts])
     refs, values = util.partition(states[p.num_consts :], operands)
     zero = ir.Literal(arrays.as_value(np.int32(0)))

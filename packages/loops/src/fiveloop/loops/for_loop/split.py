@@ -117,7 +117,8 @@ class _Loop:
         self.eqn = eqn
         self.p = p
         self.plan = plan
-        self.states = for_loop.is_state(p, [a.aval for a in eqn.invars])
+        self.outs = for_loop.by_operand(p, eqn.invars, eqn.outvars)
+        self.states = [out is not None for out in self.outs]
         self.found = Found({}, {}) if "passthrough" in p.off else find_held(p)
         mutated = ir.mutated_positions(p.body.effects)
         self.inst = [
@@ -131,7 +132,7 @@ class _Loop:
         residuals = self._sort_residuals(cut)
         hoisted, invariant = self._hoist(cut, residuals.invariant)
         known, stacks = self._known(cut, unknown_ops, residuals)
-        arrays = residuals.passed.arrays(self._outs())
+        arrays = residuals.passed.arrays(self.outs)
         staged = self._staged(cut, unknown_ops, residuals, invariant, stacks, arrays.atoms)
         out_unknown = tuple(util.select_by(self.states, unknown_ops))
         known = [*hoisted, *arrays.before, *known, *arrays.after]
@@ -245,10 +246,7 @@ class _Loop:
 
     def _sort_residuals(self, cut: transforms.Split) -> _Residuals:
         consts = set(self.p.body.invars[1 : 1 + self.p.num_consts])
-        fixed = {v for v in consts if v in cut.known.invars}
-        for eqn in cut.known.eqns:
-            if not eqn.effects and ir.used_vars(eqn.invars) <= fixed:
-                fixed |= set(eqn.outvars)
+        fixed = ir.invariant(cut.known.eqns, consts.intersection(cut.known.invars))
         unknown = cut.unknown_in[1:]
         changing = [v for v in cut.residuals if v not in fixed]
         found = Found(self._held(unknown), self._carried(unknown))
@@ -267,10 +265,9 @@ class _Loop:
         """Equations outside the loop that compute invariant values."""
         binders = self.p.body.invars[1 : 1 + self.p.num_consts]
         outside: dict[ir.Var, ir.Atom] = dict(zip(binders, self.eqn.invars, strict=False))
-        eqns: list[ir.Eqn] = []
-        for eqn in ir.prune(cut.known.eqns, invariant) if invariant else []:
-            if not eqn.effects and ir.used_vars(eqn.invars) <= outside.keys():
-                eqns += ir.copied_eqns([eqn], outside)
+        known = ir.invariant(cut.known.eqns, outside)
+        pure = [e for e in cut.known.eqns if not e.effects and known.issuperset(e.outvars)]
+        eqns = ir.copied_eqns(ir.prune(pure, invariant), outside)
         return eqns, [outside[v] for v in invariant]  # type: ignore[misc]  # operands of an equation are atoms
 
     def _known(
@@ -385,8 +382,8 @@ class _Loop:
         before = [*count, *invariant, *constants, *atoms[:num_consts]]
         operands = [*before, *stacks, *arrays, *atoms[num_consts:]]
         outs: list[ir.Var] = [ir.Var(a.aval.strong()) for a in [*stacks, *arrays]]
-        for take, state, unk, out in zip(taken, self.states, unknown, self._outs(), strict=True):
-            if take and state and out is not None:
+        for take, unk, out in zip(taken, unknown, self.outs, strict=True):
+            if take and out is not None:
                 outs.append(out if unk else ir.Var(out.aval))
         once = [Saved(shown_type(v.aval), prims.bytes_of([v.aval]), False, None) for v in invariant]
         # It is planned anew.
@@ -400,11 +397,6 @@ class _Loop:
             record=record,
         )
         return rules.new_eqn(for_loop.for_p, operands, params, outs, self.eqn.source)
-
-    def _outs(self) -> list[ir.Var | None]:
-        """The result of each operand; None if the operand is no state."""
-        outs = iter(self.eqn.outvars)
-        return [next(outs) if state else None for state in self.states]
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,18 +416,18 @@ class Snapshots:
 def with_snapshots(eqn: ir.Eqn, unknown: Sequence[bool], inst: Sequence[bool]) -> Snapshots | None:
     """The loop on the contents of those known Refs that it only reads and that may change later; None without any."""
     p = for_loop.stateful(eqn.params)
-    avals = [a.aval for a in eqn.invars]
-    states, mutated = for_loop.is_state(p, avals), ir.mutated_positions(p.body.effects)
+    finals = for_loop.by_operand(p, eqn.invars, eqn.outvars)
+    mutated = ir.mutated_positions(p.body.effects)
     reads: dict[int, ir.Eqn] = {}
     for k, atom in enumerate(eqn.invars):
-        is_outer = k >= p.first_ref and not states[k]
+        is_outer = k >= p.first_ref and finals[k] is None
         if is_outer and not unknown[k] and not inst[k] and k + 1 not in mutated:
             reads[k] = accesses.read_whole(atom, source=eqn.source)
     if not reads:
         return None
     invars = [reads[k].outvars[0] if k in reads else a for k, a in enumerate(eqn.invars)]
-    results = iter(eqn.outvars)
-    numbers = [k for k in range(len(states)) if states[k] or k in reads]
-    outvars = [ir.Var(invars[k].aval) if k in reads else next(results) for k in numbers]
+    is_result = [k not in reads for k, v in enumerate(finals) if k in reads or v is not None]
+    outs = [ir.Var(invars[k].aval) if k in reads else v for k, v in enumerate(finals)]
+    outvars = [v for v in outs if v is not None]
     loop = rules.new_eqn(for_loop.for_p, invars, p, outvars, eqn.source)
-    return Snapshots(list(reads.values()), loop, [k not in reads for k in numbers])
+    return Snapshots(list(reads.values()), loop, is_result)

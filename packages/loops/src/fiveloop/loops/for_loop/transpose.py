@@ -12,7 +12,7 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
 from fiveloop.loops.analysis.slots import sums_as_writes
 from fiveloop.loops.common import reached
-from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state, stateful
+from fiveloop.loops.primitives.for_loop import ForParams, by_operand, for_p, is_state, stateful
 from fiveloop.loops.record import BACKWARD
 from fiveloop.state import AbstractRef
 
@@ -20,14 +20,13 @@ from fiveloop.state import AbstractRef
 def for_transpose(cts: ad.Tangents, operands: ad.Operands, p: ForParams) -> ad.Cotangents:
     """Loop once, in the other direction, over what is known and the cotangents."""
     p = stateful(p)
-    out_cts = iter(cts)
-    ct_of = [next(out_cts) if state else None for state in is_state(p, [x.aval for x in operands])]
+    ct_of = by_operand(p, operands, cts)
     written = ir.mutated_positions(p.body.effects)
     operands = [
         _collected(x, ct, k + 1 in written)
         for k, (x, ct) in enumerate(zip(operands, ct_of, strict=True))
     ]
-    states = is_state(p, [x.aval for x in operands])
+    states = is_state(p, operands)
     # In some step also a state is linear that starts from a known zero and is written to.
     given = [transforms.is_linear(x) for x in operands]
     linear = reached(

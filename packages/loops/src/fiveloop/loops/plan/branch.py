@@ -52,7 +52,7 @@ def untouched(eqn: ir.Eqn, around: Around) -> set[ir.Var]:
     stacks = Stacks(eqn, around)
     zeros = {v for v, made in around.made.items() if _spreads_zero(made)}
     binders = zip(eqn.invars, stacks.body.invars[1:], strict=True)
-    return {v for a, v in binders if a in zeros and stacks.slot_write(v) is not None}
+    return {v for a, v in binders if a in zeros and stacks.slot_access(v, primitives.swap_p)}
 
 
 def _body(
@@ -114,7 +114,7 @@ class _Moves:
     def _write(self, eqn: ir.Eqn) -> None:
         """Guard a write, alone on its Ref, that changes nothing where some branches are taken."""
         ref, x = _ref(eqn), eqn.invars[1]
-        choice = self._made.get(x) if isinstance(x, ir.Var) else None
+        choice = ir.maker(x, self._made)
         if choice is None or choice.primitive is not cond.cond_p or eqn.outvars or not is_large(x):
             return
         if ref not in self.names or self._uses[ref] != 1:
@@ -149,12 +149,8 @@ def is_large(x: ir.Atom) -> bool:
 def _is_for_some(choice: ir.Eqn, x: ir.Var) -> bool:
     """Whether some branches use an operand, and others do not."""
     place = choice.invars.index(x) - 1
-    uses = [b.invars[place] in _used(b) for b in choice.params.branches]
+    uses = [b.invars[place] in ir.used_by(b.eqns, b.outvars) for b in choice.params.branches]
     return any(uses) and not all(uses)
-
-
-def _used(b: Jaxpr) -> set[ir.Var]:
-    return ir.used_vars([a for e in b.eqns for a in e.invars]) | ir.used_vars(b.outvars)
 
 
 def _with_reads(choice: ir.Eqn, reads: Sequence[ir.Eqn]) -> ir.Eqn:
@@ -179,7 +175,7 @@ def _reading(
     """
     has = {a: v for a, v in zip(operands, b.invars, strict=True) if isinstance(a, ir.Var)}
     has.update({a: ir.Var(a.aval) for a in new})
-    used = _used(b)
+    used = ir.used_by(b.eqns, b.outvars)
     places = [has[e.outvars[0]] for e in reads]
     eqns = [
         rules.new_eqn(

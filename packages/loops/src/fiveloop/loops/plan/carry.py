@@ -154,19 +154,12 @@ def _write(
     eqns = [eqn]
     if eqn.primitive is not primitives.swap_p:
         indexer = eqn.params.indexer
-        old = rules.new_eqn(
-            primitives.get_p, [ref, *index], primitives.IndexParams(indexer), source=eqn.source
-        )
+        old = accesses.read_at(ref, indexer, index, source=eqn.source)
         total = rules.new_eqn(
             prims.add_p, [*old.outvars, new], ir.NO_PARAMS, [ir.Var(chain.aval)], eqn.source
         )
         (new,) = total.outvars
-        params = primitives.SwapParams(indexer, returns_old=False)
-        eqns = [
-            old,
-            total,
-            rules.new_eqn(primitives.swap_p, [ref, new, *index], params, (), eqn.source),
-        ]
+        eqns = [old, total, accesses.write_at(ref, new, indexer, index, eqn.source)]
     handed = zip(refs, [new, *values], strict=False)
     return [*eqns, *[accesses.write_whole(r, x) for r, x in handed]]
 

@@ -8,14 +8,16 @@ the factor there. The remaining factors get new Refs.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.loops.analysis.accesses import Around, zeros_eqn
-from fiveloop.loops.analysis.slots import slot_axis, slot_indexer, write_slot
-from fiveloop.loops.primitives.for_loop import is_state
+from fiveloop.loops.analysis.accesses import Around, write_at, zeros_eqn
+from fiveloop.loops.analysis.integers import literal
+from fiveloop.loops.analysis.slots import slot_axis, slot_indexer
+from fiveloop.loops.primitives.for_loop import by_operand
 from fiveloop.state import AbstractRef, primitives
 
 
@@ -86,24 +88,15 @@ def shifted(
         moved = _made(place.invars[0], made, step) if place is not None else None
         if place is None or moved is None or moved.invars[0] is not body.invars[0]:
             continue
-        if [_number(a) for a in (place.invars[1], moved.invars[1], first.invars[1])] == [
-            end,
-            1,
-            end,
-        ]:
+        numbers = [literal(eqn.invars[1]) for eqn in (place, moved, first)]
+        if numbers == [end, 1, end]:
             return Shifted(got, start, down)
     return None
 
 
 def _made(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn], name: str) -> ir.Eqn | None:
-    eqn = made.get(x) if isinstance(x, ir.Var) else None
+    eqn = ir.maker(x, made)
     return eqn if eqn is not None and eqn.primitive.name == name else None
-
-
-def _number(a: ir.Atom) -> int | None:
-    if not isinstance(a, ir.Literal) or not ir.is_scalar(a):
-        return None
-    return int(a.value.host)  # type: ignore[attr-defined]  # a scalar has its number
 
 
 @dataclass(slots=True)
@@ -163,33 +156,24 @@ class Stacks:
 
     def spare(self, aval: ir.Aval, taken: Collection[ir.Atom]) -> ir.Var | None:
         """A Ref of which each step reads its own slot for the last time, and which nobody wants."""
-        states = is_state(self.eqn.params, [a.aval for a in self.eqn.invars])
-        results = iter(self.eqn.outvars)
-        found = [(k, next(results)) for k, state in enumerate(states) if state]
-        for k, result in found:
+        finals = by_operand(self.eqn.params, self.eqn.invars, self.eqn.outvars)
+        for k, result in enumerate(finals):
             ref = self.body.invars[1 + k]
-            read = self.slot_read(ref)
+            read = self.slot_access(ref, primitives.get_p)
             if read is None or self.axis_of(read, ref) != 0 or ref in taken:
                 continue
-            if read.outvars[0].aval is not aval.strong():
+            if read.outvars[0].aval is not aval.strong() or result is None:
                 continue
             if self.around.is_spare(self.eqn.invars[k], result):
                 return ref
         return None
 
-    def slot_read(self, ref: ir.Var) -> ir.Eqn | None:
-        """The read of the step's own slot, if that is all that is done with a Ref."""
-        users = self.uses.get(ref, [])
-        if len(users) != 1 or users[0].primitive is not primitives.get_p:
-            return None
-        return users[0] if self.axis_of(users[0], ref) is not None else None
-
-    def slot_write(self, ref: ir.Var) -> ir.Eqn | None:
-        """The write to the step's own slot, if that is all that is done with a Ref."""
-        users = self.uses.get(ref, [])
-        if len(users) != 1 or users[0].primitive is not primitives.swap_p or users[0].outvars:
-            return None
-        return users[0] if self.axis_of(users[0], ref) is not None else None
+    def slot_access(self, ref: ir.Var, prim: ir.Primitive[Any]) -> ir.Eqn | None:
+        """The read of the step's own slot, or the write to it that gives nothing, if that is all done with a Ref."""
+        match self.uses.get(ref, []):
+            case [eqn] if eqn.primitive is prim and bool(eqn.outvars) is (prim is primitives.get_p):
+                return eqn if self.axis_of(eqn, ref) is not None else None
+        return None
 
     def axis_of(self, access: ir.Eqn, ref: ir.Var) -> int | None:
         """Along which axis an access is to the slot of the step, if it is to that."""
@@ -241,7 +225,8 @@ class Places:
     def writes(self) -> list[ir.Eqn]:
         """The equations that write factors in each step, after all reads of the step."""
         i = self.stacks.body.invars[0]
-        return [write_slot(ref, i, x) for x, ref in [*self.reused.items(), *self.new.items()]]
+        slots = [*self.reused.items(), *self.new.items()]
+        return [write_at(ref, x, slot_indexer(ref.aval), [i]) for x, ref in slots]
 
     @property
     def new_bytes(self) -> ir.Dim:

@@ -12,10 +12,10 @@ from fiveloop.core import Jaxpr, ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import elementwise
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis.accesses import Around
+from fiveloop.loops.analysis.accesses import Around, read_at
 from fiveloop.loops.analysis.slots import slot_indexer
 from fiveloop.loops.plan.factors import Stacks
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.state import AbstractRef, primitives
 
 STEP = "fuse"
@@ -39,8 +39,7 @@ def fuse(eqn: ir.Eqn, around: Around) -> record.Planned:
             tells = p.record.tells and not p.record.called.kind
             return record.Planned(done.loop, told=[*done.told, *(others if tells else [])])
         slot, ref, loop = found
-        name = p.names[p.body.invars.index(ref) - 1]
-        told = record.Decision(STEP, name, True, _fused(slot), slot.maker.source)
+        told = record.Decision(STEP, p.name_of(ref), True, _fused(slot), slot.maker.source)
         done = record.Planned(loop, told=[*done.told, told])
 
 
@@ -63,18 +62,12 @@ class Read:
 
 def reads_of_slots(eqn: ir.Eqn, around: Around) -> list[Read]:
     """The states made before the loop, element by element, of which each step reads its slot, and nothing else."""
-    p = eqn.params
-    states, changed = (
-        is_state(p, [a.aval for a in eqn.invars]),
-        ir.mutated_positions(p.body.effects),
-    )
-    results = iter(eqn.outvars)
+    p, changed = eqn.params, ir.mutated_positions(eqn.params.body.effects)
+    pairs = zip(eqn.invars, by_operand(p, eqn.invars, eqn.outvars), strict=True)
     found = [
         (k, operand, result)
-        for k, operand in enumerate(eqn.invars)
-        if states[k]
-        for result in [next(results)]
-        if k + 1 not in changed and isinstance(operand, ir.Var)
+        for k, (operand, result) in enumerate(pairs)
+        if result is not None and k + 1 not in changed and isinstance(operand, ir.Var)
         if operand in around.made and _is_by_element(around.made[operand])
     ]
     if not found:
@@ -83,7 +76,7 @@ def reads_of_slots(eqn: ir.Eqn, around: Around) -> list[Read]:
     return [
         Read(k, operand, result, read, axis)
         for k, operand, result in found
-        if (read := stacks.slot_read(p.body.invars[1 + k])) is not None
+        if (read := stacks.slot_access(p.body.invars[1 + k], primitives.get_p)) is not None
         if (axis := stacks.axis_of(read, p.body.invars[1 + k])) is not None
     ]
 
@@ -280,9 +273,8 @@ def _with_slot(eqn: ir.Eqn, ref: ir.Var, read: ir.Eqn, slot: Slot) -> ir.Eqn:
     params = replace(
         p, body=Jaxpr(invars, eqns, p.body.outvars, p.body.name), num_consts=first + len(slot.fixed)
     )
-    states = is_state(p, [a.aval for a in eqn.invars])
-    outs = zip(util.select_by(states, keep), eqn.outvars, strict=True)
-    outvars = [*[v for kept, v in outs if kept], *[ir.Var(a.aval.strong()) for a in new]]
+    outs = util.select_by(keep, by_operand(p, eqn.invars, eqn.outvars))
+    outvars = [*[v for v in outs if v is not None], *[ir.Var(a.aval.strong()) for a in new]]
     return rules.new_eqn(for_p, operands, params, outvars, eqn.source)
 
 
@@ -290,12 +282,7 @@ def _step(body: Jaxpr, read: ir.Eqn, slot: Slot, stacks: dict[ir.Var, ir.Var]) -
     """The equations of a step that makes a slot first, where it read one."""
     i = body.invars[0]
     reads = [
-        rules.new_eqn(
-            primitives.get_p,
-            [stacks[a], i],
-            primitives.IndexParams(slot_indexer(stacks[a].aval, slot.axes[a])),
-            [v],
-        )
+        read_at(stacks[a], slot_indexer(stacks[a].aval, slot.axes[a]), [i], [v])
         for a, v in slot.leaves.items()
     ]
     same = {read.outvars[0]: slot.result}

@@ -31,8 +31,14 @@ class Invariant:
     told: list[record.Decision]
 
 
-def invariant_part(body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.Var]) -> Invariant:
-    """What is worth computing once, where no step changes `fixed` values and what `refs` hold."""
+def invariant_part(body: Jaxpr, num_consts: int, num_refs: int | None = None) -> Invariant:
+    """What is worth computing once, of the constants and of what Refs hold that no step changes: the first ones.
+
+    body : [i, *consts, *refs, *rest] -> [*outs]
+    """
+    _, *binders = body.invars
+    fixed = binders[:num_consts]
+    refs = set(binders[num_consts:][:num_refs]) - ir.mutated(body)
     movable = _movable(body, fixed, refs)
     results: list[ir.Var] = []
     told: list[record.Decision] = []
@@ -54,7 +60,7 @@ def invariant_part(body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.V
     # What is cheap is computed in the body again where it is used there, too.
     gone = {id(eqn) for eqn in eqns if not set(results).isdisjoint(eqn.outvars)}
     rest = ir.prune([eqn for eqn in body.eqns if id(eqn) not in gone], body.outvars)
-    used = ir.used_vars(a for e in rest for a in e.invars) | ir.used_vars(body.outvars)
+    used = ir.used_by(rest, body.outvars)
     results = [v for eqn in eqns if id(eqn) in gone for v in eqn.outvars if v in used]
     for v in results:
         v.hint = names.COMPUTED
@@ -122,9 +128,7 @@ def _why_not(
     ):
         return "it is cheap, and is worked out where it is used"
     made = {out for eqn in chain for out in eqn.outvars}
-    given = {
-        a for eqn in chain for a in ir.used_vars(eqn.invars) if a not in made and a not in refs
-    }
+    given = {a for a in ir.used_by(chain) if a not in made and a not in refs}
     read = [eqn.outvars[0] for eqn in chain if eqn.primitive is primitives.get_p]
     most = MOST_GROWTH * prims.bytes_of(a.aval for a in [*given, *read])
     if ir.is_more(prims.bytes_of([v.aval]), max(most, SMALL) if is_dear else most):
@@ -161,9 +165,8 @@ def hoist(eqn: ir.Eqn) -> record.Planned:
 
 def _hoist(eqn: ir.Eqn) -> record.Planned:
     p = eqn.params
-    binders, changed = p.body.invars[1:], ir.mutated_positions(p.body.effects)
-    refs = [v for k, v in enumerate(binders) if k >= p.num_consts and k + 1 not in changed]
-    found = invariant_part(p.body, binders[: p.num_consts], refs)
+    binders = p.body.invars[1:]
+    found = invariant_part(p.body, p.num_consts)
     if not found.results:
         return record.Planned(eqn, told=found.told)
     outside: dict[ir.Var, ir.Atom] = dict(zip(binders, eqn.invars, strict=True))

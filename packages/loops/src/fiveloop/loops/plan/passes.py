@@ -51,17 +51,13 @@ def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
         return traced
     i, *binders = traced.jaxpr.invars
     num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
-    changed = ir.mutated_positions(traced.jaxpr.effects)
-    read = [v for k, v in enumerate(binders[:num]) if k >= num_consts and k + 1 not in changed]
-    found = hoist.invariant_part(traced.jaxpr, binders[:num_consts], read)
+    found = hoist.invariant_part(traced.jaxpr, num_consts, len(traced.refs))
     traced = replace(traced, told=[*traced.told, *found.told])
     if not found.results:
         return traced
     before = Jaxpr(binders[:num], found.eqns, found.results, traced.jaxpr.name)
     values = transforms.eval_jaxpr(before, [*traced.consts, *traced.refs])
-    used = {a for e in found.rest for a in ir.used_vars(e.invars)} | ir.used_vars(
-        traced.jaxpr.outvars
-    )
+    used = ir.used_by(found.rest, traced.jaxpr.outvars)
     kept = [v in used for v in binders[:num_consts]]
     consts = [*util.select_by(kept, binders[:num_consts]), *found.results]
     invars = [i, *consts, *binders[num_consts:]]
@@ -164,22 +160,14 @@ def _planned(eqn: ir.Eqn, where: Around) -> list[ir.Eqn]:
             _told_while(new) if new.primitive is while_loop.while_p else new
             for new in promote_carried(eqn)
         ]
-    eqn = _with_bodies(eqn)
+    eqn = rules.with_bodies(eqn, _plan)
     return _loop(eqn, where).eqns if eqn.primitive is for_loop.for_p else [eqn]
 
 
 def _told_while(eqn: ir.Eqn) -> ir.Eqn:
     """A `while` with its nested jaxprs planned, and what is told of it."""
     params = operands.with_operands(eqn.params)
-    return _with_bodies(eqn if params is eqn.params else eqn.replace(params=params))
-
-
-def _with_bodies(eqn: ir.Eqn) -> ir.Eqn:
-    """An equation with its nested jaxprs planned."""
-    if any(_plan(body) is not body for body in ir.jaxprs_in(eqn.params)):
-        params = ir.with_jaxprs(eqn.params, _plan)
-        return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
-    return eqn
+    return rules.with_bodies(eqn if params is eqn.params else eqn.replace(params=params), _plan)
 
 
 def _loop(eqn: ir.Eqn, where: Around) -> Planned:

@@ -22,7 +22,7 @@ from fiveloop.loops.analysis.accesses import (
     with_bodies,
 )
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state
 from fiveloop.loops.record import Decision, names_of
 from fiveloop.state import AbstractRef, primitives
 
@@ -49,11 +49,7 @@ def promote_constants(body: Jaxpr, num_consts: int, num_refs: int) -> tuple[Jaxp
         return body, mask
     refs = {v: refs[v] for v in consts if v in indexed}
     eqns = [new for eqn in body.eqns for new in _rewritten(eqn, refs, made)]
-    outs: list[ir.Atom] = []
-    for atom in body.outvars:
-        eqn, atom = _read_whole(atom, refs)
-        eqns += eqn
-        outs.append(atom)
+    outs = [_read_whole(atom, refs, eqns) for atom in body.outvars]
     kept = [v for v in consts if v not in refs]
     invars = [i, *kept, *rest[:num_refs], *refs.values(), *rest[num_refs:]]
     return Jaxpr(invars, eqns, outs, body.name), mask
@@ -142,7 +138,7 @@ def _entered(eqn: ir.Eqn, array: ir.Var, ref: ir.Var, made: Made) -> Access | No
 def _read_states(eqn: ir.Eqn) -> list[int]:
     """The states of an inner loop that it only reads."""
     changed = ir.mutated_positions(eqn.params.body.effects)
-    states = is_state(eqn.params, [a.aval for a in eqn.invars])
+    states = is_state(eqn.params, eqn.invars)
     return [k for k, state in enumerate(states) if state and k + 1 not in changed]
 
 
@@ -169,40 +165,31 @@ def _inner_loop(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
     before: list[ir.Eqn] = []
     after: list[ir.Eqn] = []
     operands: list[ir.Atom] = []
-    outs: list[ir.Var] = []
-    results = iter(eqn.outvars)
-    states = is_state(eqn.params, [a.aval for a in eqn.invars])
-    for _ in range(eqn.params.num_carry):
-        outs.append(next(results))
-    for k, (atom, state) in enumerate(zip(eqn.invars, states, strict=True)):
-        result = next(results) if state else None
+    outs = list(eqn.outvars[: eqn.params.num_carry])
+    finals = by_operand(eqn.params, eqn.invars, eqn.outvars)
+    for k, (atom, result) in enumerate(zip(eqn.invars, finals, strict=True)):
         if isinstance(atom, ir.Var) and atom in refs and reads.get(atom) == k:
             assert result is not None, "unreachable: a state has a result"
             operands.append(refs[atom])
             after.append(accesses.read_whole(refs[atom], result, eqn.source))
             continue
-        eqns, operand = _read_whole(atom, refs)
-        before += eqns
-        operands.append(operand)
+        operands.append(_read_whole(atom, refs, before))
         outs += [result] if result is not None else []
     return [*before, rules.new_eqn(for_p, operands, eqn.params, outs, eqn.source), *after]
 
 
 def _with_whole_reads(eqn: ir.Eqn, refs: Refs) -> list[ir.Eqn]:
     reads: list[ir.Eqn] = []
-    operands: list[ir.Atom] = []
-    for atom in eqn.invars:
-        eqns, operand = _read_whole(atom, refs)
-        reads += eqns
-        operands.append(operand)
-    return [*reads, eqn.replace(invars=tuple(operands))]
+    operands = [_read_whole(atom, refs, reads) for atom in eqn.invars]
+    return [*reads, eqn.replace(invars=operands)]
 
 
-def _read_whole(atom: ir.Atom, refs: Refs) -> tuple[list[ir.Eqn], ir.Atom]:
+def _read_whole(atom: ir.Atom, refs: Refs, reads: list[ir.Eqn]) -> ir.Atom:
+    """What an operand is where constants are Refs; what a Ref holds is read in `reads`."""
     if not isinstance(atom, ir.Var) or atom not in refs:
-        return [], atom
-    out = ir.Var(atom.aval.strong())
-    return [accesses.read_whole(refs[atom], out)], out
+        return atom
+    reads.append(accesses.read_whole(refs[atom], ir.Var(atom.aval.strong())))
+    return reads[-1].outvars[0]
 
 
 PROMOTE = "promote"
@@ -277,7 +264,7 @@ def _not_handed_on(life: Life, ends: ir.Eqn) -> Verdict:
         return Verdict(
             "the body updates it here, and hands on a version from before", update.source
         )
-    maker = made.get(out) if isinstance(out, ir.Var) else None
+    maker = ir.maker(out, made)
     if maker is None:
         return Verdict("the body hands on another array in its place", ends.source)
     if maker.primitive is primitives.get_p:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fiveloop.core import Jaxpr, ir, passes, prims
+from fiveloop.core import Jaxpr, ir, passes, prims, rules
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.names import OWN
 from fiveloop.loops.primitives.for_loop import for_p
@@ -53,9 +53,7 @@ def _within(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:
             told = _told(eqn, integers.integers(p.body, given))
             p = replace(p, record=p.record.with_decisions(told))
         return eqn.replace(params=replace(p, body=_simplified(p.body, tuple(given))))
-    if ir.jaxprs_in(eqn.params):
-        return eqn.replace(params=ir.with_jaxprs(eqn.params, drop_resolving))
-    return eqn
+    return rules.with_bodies(eqn, drop_resolving)
 
 
 def _told(loop: ir.Eqn, known: integers.Integers) -> list[Decision]:

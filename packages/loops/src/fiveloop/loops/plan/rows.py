@@ -19,7 +19,7 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Span, is_dynamic
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, integers
-from fiveloop.loops.primitives.for_loop import ForParams, for_p, is_state
+from fiveloop.loops.primitives.for_loop import ForParams, by_operand, for_p
 from fiveloop.state import primitives
 
 STEP = "rows"
@@ -94,10 +94,7 @@ _has_loops = ir.holding(for_p)
 def _with_bodies(eqn: ir.Eqn) -> ir.Eqn:
     """An equation whose nested jaxprs have their rows in place."""
     nsteps = eqn.params.nsteps if eqn.primitive is for_p else None
-    if all(in_rows(body, nsteps) is body for body in ir.jaxprs_in(eqn.params)):
-        return eqn
-    params = ir.with_jaxprs(eqn.params, lambda body: in_rows(body, nsteps))
-    return rules.new_eqn(eqn.primitive, eqn.invars, params, eqn.outvars, eqn.source)
+    return rules.with_bodies(eqn, lambda body: in_rows(body, nsteps))
 
 
 def _rows(jaxpr: Jaxpr, loop: ir.Eqn, numbers: integers.Integers) -> dict[int, Row]:
@@ -108,10 +105,9 @@ def _rows(jaxpr: Jaxpr, loop: ir.Eqn, numbers: integers.Integers) -> dict[int, R
     earlier = [e.outvars for e in takewhile(lambda e: e is not loop, jaxpr.eqns)]
     at_hand = set(jaxpr.invars).union(*earlier)
     taken = ir.used_vars(loop.invars)
-    results = iter(loop.outvars)
-    for k, state in enumerate(is_state(p, [x.aval for x in loop.invars])):
-        if state:
-            row = _filled(jaxpr, p, k, out := next(results), numbers) or _read(jaxpr, loop, k, out)
+    for k, out in enumerate(by_operand(p, loop.invars, loop.outvars)):
+        if out is not None:
+            row = _filled(jaxpr, p, k, out, numbers) or _read(jaxpr, loop, k, out)
             if row is None or not row.is_plain or not _is_worth_it(p.body, p.body.invars[k + 1]):
                 continue
             if ir.used_vars(row.operands) <= at_hand and row.ref not in taken:
@@ -176,7 +172,7 @@ def _fills(p: ForParams, k: int) -> bool:
 def _read(jaxpr: Jaxpr, loop: ir.Eqn, k: int, out: ir.Var) -> Row | None:
     """The row that the state `k` of a loop is a copy of, if the loop only reads it at indices."""
     x, users = loop.invars[k], ir.users(jaxpr)
-    read = accesses.maker(x, ir.makers(jaxpr))
+    read = ir.maker(x, ir.makers(jaxpr))
     if read is None or read.primitive is not primitives.get_p or out in users:
         return None
     ref, *operands = read.invars
@@ -215,8 +211,8 @@ def _in_place(loop: ir.Eqn, rows: Mapping[int, Row]) -> ir.Eqn:
     binders[first + 1 : first + 1] = here.values()
     given = [rows[k].ref if k in rows else x for k, x in enumerate(loop.invars)]
     given[first:first] = operands
-    states = [k for k, state in enumerate(is_state(p, [x.aval for x in loop.invars])) if state]
-    outs = [v for k, v in zip(states, loop.outvars, strict=True) if k not in rows]
+    finals = enumerate(by_operand(p, loop.invars, loop.outvars))
+    outs = [v for k, v in finals if v is not None and k not in rows]
     body = Jaxpr(binders, eqns, p.body.outvars, p.body.name)
     params = replace(p, body=body, num_consts=first + len(operands))
     return rules.new_eqn(for_p, given, _told(params, p, rows), outs, loop.source)

@@ -14,8 +14,8 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.index import access
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.loops import names, record
-from fiveloop.loops.analysis.accesses import Made, element_added_to, is_entered, maker, refs_in
-from fiveloop.loops.primitives.for_loop import for_p, is_state
+from fiveloop.loops.analysis.accesses import Made, element_added_to, is_entered, refs_in
+from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.state import AbstractRef, primitives
 
 STEP = "scalars"
@@ -86,10 +86,10 @@ def _summing(eqn: ir.Eqn, sums: Mapping[ir.Var, Sums]) -> record.Planned:
     body   : [i, *consts, *refs, with sums in the place of some] -> []
     """
     p, after = eqn.params, list[ir.Eqn]()
-    operands, outs, results = list[ir.Atom](), list[ir.Var](), iter(eqn.outvars)
-    states = is_state(p, [x.aval for x in eqn.invars])
-    for v, x, state in zip(p.body.invars[1:], eqn.invars, states, strict=True):
-        out = [next(results)] if state else []
+    operands, outs = list[ir.Atom](), list[ir.Var]()
+    finals = by_operand(p, eqn.invars, eqn.outvars)
+    for v, x, final in zip(p.body.invars[1:], eqn.invars, finals, strict=True):
+        out = [] if final is None else [final]
         if v not in sums:
             operands.append(x)
             outs += out
@@ -98,7 +98,7 @@ def _summing(eqn: ir.Eqn, sums: Mapping[ir.Var, Sums]) -> record.Planned:
         operands += [_zero(zero) for _ in sums[v]]
         outs += (totals := [ir.Var(zero) for _ in sums[v]])
         after += ir.inlined(_added(x.aval, list(sums[v])), [x, *totals])[0]
-        if state:
+        if out:
             after[-1] = after[-1].replace(outvars=tuple(out))
     params = replace(p, body=_with_sums(p.body, sums))
     loop = rules.new_eqn(for_p, operands, params, outs, eqn.source)
@@ -157,7 +157,7 @@ def _eqn_with_sums(eqn: ir.Eqn, sums: Mapping[ir.Var, Sums], made: Made) -> list
     assert isinstance(ref, ir.Var) and element is not None, "unreachable: it adds to an element"
     before = list[ir.Eqn]()
     if x.aval.shape:
-        shaped = maker(x, made)
+        shaped = ir.maker(x, made)
         if shaped is not None and shaped.primitive is prims.reshape_p:
             x = shaped.invars[0]
         if x.aval.shape:

@@ -21,7 +21,7 @@ from fiveloop.loops.analysis.accesses import ALONE, Around, all_of, read_whole
 from fiveloop.loops.for_loop.residuals import MOST_KEPT
 from fiveloop.loops.plan.factors import Places, Stacks, contents_type, joined_from
 from fiveloop.loops.primitives import cond
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p, is_state
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, by_operand, for_p
 from fiveloop.loops.record import MACHINERY, Decision, Planned
 from fiveloop.state import AbstractRef, primitives
 
@@ -53,7 +53,7 @@ def sink(eqn: ir.Eqn, around: Around = ALONE) -> Planned:
             return done
         before, loop, after = found.sink()
         around = around.and_then(after)
-        told = Decision(STEP, _name(done.loop, found.ref), True, SUNK, found.sums[0].source)
+        told = Decision(STEP, done.loop.params.name_of(found.ref), True, SUNK, found.sums[0].source)
         done = Planned(loop, [*done.before, *before], [*after, *done.after], [*done.told, told])
 
 
@@ -77,7 +77,7 @@ def _next(eqn: ir.Eqn, around: Around, told: list[Decision]) -> Products | None:
                     return each
             why = products[0].why
         reason = f"it is added up in the loop: {why}"
-        stays = Decision(STEP, _name(eqn, ref), False, reason, sums[0].source)
+        stays = Decision(STEP, eqn.params.name_of(ref), False, reason, sums[0].source)
         if stays not in told:
             told.append(stays)
     told += others
@@ -92,13 +92,11 @@ def _not_only_added(eqn: ir.Eqn, ref: ir.Var) -> list[Decision]:
     why = _why_not(p.body, ref) if isinstance(ref.aval, AbstractRef) else None
     if why is None:
         return []
-    return [Decision(STEP, _name(eqn, ref), False, f"it is added up in the loop: {why[0]}", why[1])]
-
-
-def _name(eqn: ir.Eqn, ref: ir.Var) -> str:
-    p = eqn.params
-    name: str = p.names[p.body.invars.index(ref) - 1]
-    return name
+    return [
+        Decision(
+            STEP, eqn.params.name_of(ref), False, f"it is added up in the loop: {why[0]}", why[1]
+        )
+    ]
 
 
 def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
@@ -141,7 +139,7 @@ class Products:
 
     def _take(self, x: ir.Atom) -> bool:
         """Take the equations that make `x`: products, and linear functions of products; whether there are no others."""
-        eqn = self.made.get(x) if isinstance(x, ir.Var) else None
+        eqn = ir.maker(x, self.made)
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
             self.why = "what a step adds is used for something else, too, or is not made in it"
             return False
@@ -233,11 +231,8 @@ class Products:
     def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
         eqn, body, new = self.eqn, self.body, list(self.places.new.values())
-        states = is_state(eqn.params, [a.aval for a in eqn.invars])
-        outs = iter(eqn.outvars)
-        results = {
-            ref: next(outs) for ref, state in zip(body.invars[1:], states, strict=True) if state
-        }
+        finals = zip(body.invars[1:], by_operand(eqn.params, eqn.invars, eqn.outvars), strict=True)
+        results = {ref: out for ref, out in finals if out is not None}
         results.update((ref, ir.Var(contents_type(ref))) for ref in new)
         gone = {id(e) for e in (*self.sums, *self.terms)}
         eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
@@ -432,8 +427,7 @@ def _carried_sum(
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [primitives.get_p, primitives.swap_p]:
         return None
-    new = users[1].invars[1]
-    total = made.get(new) if isinstance(new, ir.Var) else None
+    total = ir.maker(users[1].invars[1], made)
     if (
         total is None
         or total.primitive is not prims.add_p
@@ -455,5 +449,5 @@ def _is_large(ref: ir.Var) -> bool:
 
 
 def _is_product(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> bool:
-    eqn = made.get(x) if isinstance(x, ir.Var) else None
+    eqn = ir.maker(x, made)
     return eqn is not None and eqn.primitive is prims.dot_general_p

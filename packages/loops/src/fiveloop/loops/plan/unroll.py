@@ -93,7 +93,7 @@ def _why_not(
         return f"{p.nsteps} steps are too few for several turns of {count}", eqn.source
     known = ChainFinder(p)
     for ref in back:
-        name = p.names[p.body.invars.index(ref) - 1]
+        name = p.name_of(ref)
         accesses = accesses_of(p.body, ref)
         if accesses is None:
             return f"it changes `{name}`, not at indices alone", eqn.source

@@ -5,9 +5,12 @@ The steps of such a loop do nothing once a flag is set.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.loops import common, options
 from fiveloop.loops.primitives import cond
@@ -16,6 +19,7 @@ from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import AbstractRef, predicate, primitives
 
+T = TypeVar("T")
 INDEX = ir.ShapedArray((), np.int32)
 WHICH = ("", "lowest", "highest")
 
@@ -77,6 +81,10 @@ class ForParams:
         """The names of the operands."""
         return names_of(self.body.invars[1:])
 
+    def name_of(self, v: ir.Var) -> str:
+        """The name of the operand that is this input of the body."""
+        return self.names[self.body.invars.index(v) - 1]
+
 
 for_p: ir.Primitive[ForParams] = ir.Primitive("for")
 
@@ -137,9 +145,18 @@ def _check(avals: ir.Avals, p: ForParams) -> None:
             raise TypeError(f"for: a carried value of type {given} becomes {out} in the body")
 
 
-def is_state(p: ForParams, avals: ir.Avals) -> list[bool]:
+def is_state(p: ForParams, operands: Sequence[ad.Operand | ir.Atom]) -> list[bool]:
     """Which operands are states: values that the body has as Refs."""
-    return [k >= p.first_ref and not isinstance(a, AbstractRef) for k, a in enumerate(avals)]
+    is_ref = [isinstance(x.aval, AbstractRef) for x in operands]
+    return [k >= p.first_ref and not r for k, r in enumerate(is_ref)]
+
+
+def by_operand(
+    p: ForParams, operands: Sequence[ad.Operand | ir.Atom], results: Sequence[T]
+) -> list[T | None]:
+    """For each operand what belongs to its final contents, of all `results`; None if it is no state."""
+    finals = iter(results[p.num_carry :])
+    return [next(finals) if state else None for state in is_state(p, operands)]
 
 
 def stateful(p: ForParams) -> ForParams:
@@ -148,29 +165,28 @@ def stateful(p: ForParams) -> ForParams:
     p.body : [i, *consts, *carry, *refs]      -> [*carry]
     body   : [i, *consts, *carry_refs, *refs] -> []
     """
-    return replace(p, body=_stateful_body(p), end=None) if p.num_carry else p
+    return replace(p, body=stateful_body(p.body, 1 + p.num_consts), end=None) if p.num_carry else p
 
 
-@ir.once_per(lambda p: (p.body, p.num_consts, p.first_ref))
-def _stateful_body(p: ForParams) -> Jaxpr:
-    start, stop = 1 + p.num_consts, 1 + p.first_ref
+@ir.once_per_jaxpr
+def stateful_body(body: Jaxpr, start: int) -> Jaxpr:
+    """A body with its carried values, from the input number `start` on, in Refs.
+
+    body : [*ins, *carry, *refs]      -> [*carry]
+    made : [*ins, *carry_refs, *refs] -> []
+    """
+    sizes = [start, len(body.outvars)]
 
     def run(*args: Value) -> list[Value]:
-        carried = args[start:stop]
-        outs = transforms.eval_jaxpr(
-            p.body, [*args[:start], *[ref[...] for ref in carried], *args[stop:]]
-        )
+        ins, carried, refs = util.split_list(args, sizes)
+        outs = transforms.eval_jaxpr(body, [*ins, *[ref[...] for ref in carried], *refs])
         for ref, out in zip(carried, outs, strict=True):
             ref[...] = out
         return []
 
-    avals = p.body.in_avals
-    return trace.stage_closed(
-        run,
-        [*avals[:start], *map(AbstractRef, avals[start:stop]), *avals[stop:]],
-        p.body.name,
-        p.body.hints,
-    )
+    ins, carried, refs = util.split_list(body.in_avals, sizes)
+    avals = [*ins, *map(AbstractRef, carried), *refs]
+    return trace.stage_closed(run, avals, body.name, body.hints)
 
 
 def first_step(p: ForParams, count: Value) -> Value | int:
@@ -199,11 +215,11 @@ def end_flag(body: Jaxpr) -> ir.Var | None:
     branches = choice.params.branches
     if len(branches) != 2 or branches[1].eqns:
         return None
-    made: dict[object, ir.Eqn] = {v: eqn for eqn in before for v in eqn.outvars}
-    number = made.get(choice.invars[0])
+    made = ir.makers(body)
+    number = ir.maker(choice.invars[0], made)
     if number is None or number.primitive is not prims.convert_p:
         return None
-    read = made.get(number.invars[0])
+    read = ir.maker(number.invars[0], made)
     if read is None or read.primitive is not primitives.get_p:
         return None
     flag = read.invars[0]

@@ -72,7 +72,7 @@ def total_of(calls: BarCalls, body: Jaxpr, consts: States) -> hlo.IRValue:
     if found is not None and found.invars:
         needed = ir.prune([eqn for eqn in body.eqns if not eqn.effects], found.invars)
         made = {v for eqn in needed for v in eqn.outvars}
-        asked = ir.used_vars([*found.invars, *[a for eqn in needed for a in eqn.invars]]) - made
+        asked = ir.used_by(needed, found.invars) - made
         if asked <= set(binders):
             total: hlo.IRValue = calls.ctx.inline(
                 Jaxpr(binders, needed, found.invars, "total"), consts

@@ -37,7 +37,7 @@ def needed(
         # What the way back reads of a forward state, every step has to bring up to date.
         ends = util.select_by([*wanted, *back], p.backward.invars[first:])
         backward = needed_body(p.backward, ends if any(back) else ())
-        seen = touched(backward)
+        seen = ir.used_by(backward.eqns)
         grown = [w or v in seen for w, v in zip(wanted, backward.invars[first:num], strict=True)]
         if grown == wanted:
             break
@@ -65,14 +65,9 @@ def needed(
     return smaller, kept
 
 
-def touched(body: Jaxpr) -> set[ir.Var]:
-    """The variables that some equation of a body uses."""
-    return {v for eqn in body.eqns for v in ir.used_vars(eqn.invars)}
-
-
 def _used(forward: Jaxpr, backward: Jaxpr) -> list[bool]:
     """Which operands some equation of either body uses."""
-    ahead, back = touched(forward), touched(backward)
+    ahead, back = ir.used_by(forward.eqns), ir.used_by(backward.eqns)
     used = [v in back for v in backward.invars[1:]]
     for k, v in enumerate(forward.invars[1:]):
         used[k] = used[k] or v in ahead

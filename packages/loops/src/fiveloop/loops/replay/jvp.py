@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, ad, trace, transforms, util
-from fiveloop.loops.common import with_tangents
+from fiveloop.core import ad, trace, transforms, util
+from fiveloop.loops import common
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 
 
@@ -16,19 +16,21 @@ def replay_jvp(primals: ad.Values, tangents: ad.Tangents, p: ReplayParams) -> ad
     p, primals = p.without_cache(primals)
     nonzero = _nonzero(p, transforms.nonzero_mask(tangents[1:num]))
     dots = [transforms.instantiate(t) for t, nz in zip(tangents[1:num], nonzero, strict=True) if nz]
-    made = util.split_list(dots, [sum(mask) for mask in p.parts(nonzero)[:2]])
+    sizes, counts = [p.num_consts, p.num_forward], [sum(mask) for mask in p.parts(nonzero)]
     n, *values = primals
-    operands = [x for part, more in zip(p.parts(values), made, strict=True) for x in (*part, *more)]
+    # body : [k, *consts, *forward, *backward]
+    # made : [k, *consts, *const_dots, *forward, *forward_dots, *backward, *backward_dots]
     params = replace(
         p,
-        forward=_with_dots(p, p.forward, nonzero),
-        backward=_with_dots(p, p.backward, nonzero),
-        num_consts=p.num_consts + len(made[0]),
+        forward=common.body_with_dots(p.forward, 1, sizes, nonzero),
+        backward=common.body_with_dots(p.backward, 1, sizes, nonzero),
+        num_consts=p.num_consts + counts[0],
         lane_counts=0,
         record=p.record.pushed(),
     )
+    operands = common.dots_behind(sizes, nonzero, values, dots)
     results = trace.bind(replay_p, n, *operands, params=params)
-    sizes = [p.num_forward, len(made[1]), p.num_backward]
+    sizes = [p.num_forward, counts[1], p.num_backward]
     forward, forward_dots, backward, backward_dots = util.split_list(results, sizes)
     outs = [*forward, *backward]
     out_dots = transforms.with_zeros(
@@ -42,22 +44,5 @@ def _nonzero(p: ReplayParams, seeds: Sequence[bool]) -> util.Mask:
     consts, forward, backward = p.parts(seeds)
     states = [k >= p.num_consts for k in range(len(seeds))]
     num = len(consts) + len(forward)
-    ahead = with_tangents(p.forward, [*consts, *forward], states[:num])
-    return with_tangents(p.backward, [*ahead, *backward], states)
-
-
-def _with_dots(p: ReplayParams, body: Jaxpr, nonzero: util.Mask) -> Jaxpr:
-    """A body on values and tangents, each part followed by its tangents.
-
-    body     : [k, *consts, *forward, *backward]
-    body_jvp : [k, *consts, *forward, *backward, *const_dots, *forward_dots, *backward_dots]
-    made     : [k, *consts, *const_dots, *forward, *forward_dots, *backward, *backward_dots]
-    """
-    num = len(body.invars)
-    mask = nonzero[: num - 1]
-    body_jvp, _ = transforms.jvp_jaxpr(body, (False, *mask))
-    k, *binders = body_jvp.invars[:num]
-    sizes = [sum(m) for m in p.parts(mask)]
-    dots = util.split_list(body_jvp.invars[num:], sizes[:2])
-    parts = zip(p.parts(binders), dots, strict=True)
-    return body_jvp.replace(invars=[k, *[v for part, more in parts for v in (*part, *more)]])
+    ahead = common.with_tangents(p.forward, [*consts, *forward], states[:num])
+    return common.with_tangents(p.backward, [*ahead, *backward], states)

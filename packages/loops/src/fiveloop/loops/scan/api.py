@@ -21,7 +21,7 @@ from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.scan import as_python, lengths
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, check_steps, loop_of
-from fiveloop.state import AbstractRef, Ref, predicate
+from fiveloop.state import AbstractRef, predicate
 
 Carry = TypeVar("Carry")
 X = TypeVar("X")
@@ -256,26 +256,21 @@ def _as_for_body(
 ) -> TracedBody:
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
 
-    staged : [*captured, i, *carry, *x]                                         -> [*carry, *y, *end]
+    jaxpr  : [*consts, i, *carry, *x, *refs]                                    -> [*carry, *y, *end]
     body   : [i, *consts, *refs, *carry refs, *xs refs, *ys refs, *end refs]    -> []
 
     The end refs are those of the flag and of the number of steps taken.
     """
-    is_ref = [isinstance(x, Ref) for x in staged.captured]
-    consts = [x for x, r in zip(staged.captured, is_ref, strict=True) if not r]
-    refs = [x for x, r in zip(staged.captured, is_ref, strict=True) if r]
-    num_carry, num_xs = len(carry), len(xs)
-    handed = enumerate(common.handed_through(staged.jaxpr)[:num_carry], 1 + len(staged.captured))
+    closures = common.share_captured([staged])
+    (jaxpr,), num_consts, num_carry = closures.jaxprs, len(closures.consts), len(carry)
+    sizes = [num_consts, len(closures.refs), num_carry, len(xs), len(ys)]
+    handed = enumerate(common.handed_through(jaxpr)[:num_carry], 1 + num_consts)
     same = [k == n for n, k in handed]
 
     def run(i: Value, *args: Value) -> list[Value]:
-        const_it, ref_it = iter(args[: len(consts)]), iter(args[len(consts) :])
-        captured = [next(ref_it) if r else next(const_it) for r in is_ref]
-        rest = args[len(is_ref) :]
-        carried, inputs, outputs, end = util.split_list(rest, [num_carry, num_xs, len(ys)])
-        outs = transforms.eval_jaxpr(
-            staged.jaxpr, [*captured, i, *[r[...] for r in carried], *[r[i] for r in inputs]]
-        )
+        consts, refs, carried, inputs, outputs, end = util.split_list(args, sizes)
+        given = [*[ref[...] for ref in carried], *[ref[i] for ref in inputs]]
+        outs = transforms.eval_jaxpr(jaxpr, [*consts, i, *given, *refs])
         for ref, x, is_same in zip(carried, outs[:num_carry], same, strict=True):
             if not is_same:
                 ref[...] = x
@@ -288,12 +283,11 @@ def _as_for_body(
         return []
 
     avals = [
-        *[x.aval for x in consts],
-        *[x.aval for x in refs],
+        *[x.aval for x in (*closures.consts, *closures.refs)],
         *map(AbstractRef, [*carry, *xs, *ys, *[predicate.PREDICATE, INDEX] * has_end]),
     ]
-    body = stage_closed(run, [INDEX, *avals], staged.jaxpr.name)
-    return TracedBody(body, consts, refs, step.f, record.Called(step.what))
+    body = stage_closed(run, [INDEX, *avals], jaxpr.name)
+    return TracedBody(body, closures.consts, closures.refs, step.f, record.Called(step.what))
 
 
 @dataclass(slots=True)

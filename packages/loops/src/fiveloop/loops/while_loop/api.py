@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace, transforms
+from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
@@ -13,13 +13,14 @@ from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import common, names, options
 from fiveloop.loops.carry import changed_structure, to_keep_types
 from fiveloop.loops.options import Limits, as_progress, check_checkpoints
-from fiveloop.loops.primitives.while_loop import PREDICATE, WhileParams, while_p
+from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, mark
 from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps
 from fiveloop.loops.while_loop import bounded
 from fiveloop.loops.while_loop.as_python import while_as_python
+from fiveloop.loops.while_loop.handler import asking_last
 
 STEP = "plan"
 
@@ -149,10 +150,9 @@ def traced_while(asked: While) -> Any:
     if limits.steps is not None:
         outs = bounded.run_bounded(plan.loop, plan.closures, carry, limits.steps, plan.counter)
     else:
-        cond, body = plan.closures.jaxprs
-        bind_loop = _bind if all(e.droppable for e in cond.effects) else _bind_with_pred
+        _, body = plan.closures.jaxprs
         record = written.record([asked.body, asked.cond], tree, plan.closures, body)
-        outs = bind_loop(plan.closures, carry, limits, record)
+        outs = _bind(plan.closures, carry, limits, record)
     first = len(plan.closures.consts)
     handed = enumerate(common.handed_through(plan.closures.jaxprs[1]), first)
     outs = [
@@ -195,38 +195,17 @@ def _plan(asked: While, body_fun: _Body, given: ir.Avals) -> _Plan:
 def _bind(
     closures: common.Closures, carry: ad.Values, limits: Limits, record: Record
 ) -> list[Value]:
+    """The loop; a condition that calls Python is called before it and after each step."""
     cond, body = closures.jaxprs
     how = (options.current_planning().promote, limits.slots, limits.counted)
     params = WhileParams(cond, body, len(closures.consts), *how, record=record)
-    return trace.bind(while_p, *closures.consts, *carry, *closures.refs, params=params)
-
-
-def _bind_with_pred(
-    closures: common.Closures, carry: ad.Values, limits: Limits, record: Record
-) -> list[Value]:
-    """The same for a condition that calls Python: it is called before the loop and after each step.
-
-    cond    : [*consts, *carry, *refs]       -> [pred]
-    body    : [*consts, *carry, *refs]       -> [*carry]
-    rotated : [*consts, pred, *carry, *refs] -> [pred, *carry]
-    """
-    cond, body = closures.jaxprs
-    first, last = len(closures.consts), len(closures.consts) + len(carry)
-    (pred,) = trace.bind(
-        closed_call_p, *closures.consts, *carry, *closures.refs, params=ClosedCallParams(cond)
-    )
-
-    def step(*args: Value) -> list[Value]:
-        consts, given, refs = args[:first], args[first + 1 : last + 1], args[last + 1 :]
-        outs = transforms.eval_jaxpr(body, [*consts, *given, *refs])
-        return [*transforms.eval_jaxpr(cond, [*consts, *outs, *refs]), *outs]
-
-    avals = [*body.in_avals[:first], PREDICATE, *body.in_avals[first:]]
-    hints = [*body.hints[:first], "going on", *body.hints[first:]]
-    rotated = trace.stage_closed(step, avals, body.name, hints)
-    holds = trace.stage_closed(lambda *args: [args[first]], avals, cond.name)
-    closures = replace(closures, jaxprs=[holds, rotated])
-    return _bind(closures, [pred, *carry], limits, record)[1:]
+    operands = [*closures.consts, *carry, *closures.refs]
+    if all(e.droppable for e in cond.effects):
+        return trace.bind(while_p, *operands, params=params)
+    (pred,) = trace.bind(closed_call_p, *operands, params=ClosedCallParams(cond))
+    operands.insert(params.num_consts, pred)
+    params = replace(asking_last(params), record=record)  # each call has its own
+    return trace.bind(while_p, *operands, params=params)[1:]
 
 
 class _Body:

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, prims, trace, transforms, util
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass
 from fiveloop.loops import common, options
+from fiveloop.loops.analysis.integers import literal
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.record import Called
 from fiveloop.loops.tracing import Loop, TracedBody, loop_of
@@ -49,7 +50,7 @@ def counter_of(cond: Jaxpr, body: Jaxpr, num_consts: int) -> Counter | None:
         return None
     count, limit = cond.eqns[0].invars
     consts, carry, _ = util.split_list(cond.invars, [num_consts, len(body.outvars)])
-    stands = _number(limit)
+    stands = literal(limit)
     # The difference of two narrow integers is a wide one.
     is_narrow = count.aval.dtype.kind in "iu" and count.aval.dtype.itemsize <= 4
     if count not in carry or not is_narrow or (stands is None and limit not in consts):
@@ -57,20 +58,9 @@ def counter_of(cond: Jaxpr, body: Jaxpr, num_consts: int) -> Counter | None:
     k = carry.index(count)
     made, before = body.outvars[k], body.invars[num_consts + k]
     steps = [eqn for eqn in body.eqns if made in eqn.outvars and eqn.primitive is prims.add_p]
-    if not any(e.invars[0] is before and _number(e.invars[1]) == 1 for e in steps):
+    if not any(e.invars[0] is before and literal(e.invars[1]) == 1 for e in steps):
         return None
     return Counter(k, None, stands) if stands is not None else Counter(k, consts.index(limit))  # type: ignore[arg-type]  # it is a variable
-
-
-def _number(atom: ir.Atom) -> int | None:
-    """The integer literal of a jaxpr, if there is a single one."""
-    if (
-        not isinstance(atom, ir.Literal)
-        or not ir.is_scalar(atom)
-        or atom.aval.dtype.kind not in "iu"
-    ):
-        return None
-    return int(atom.value.host)  # type: ignore[attr-defined]  # a scalar has its number
 
 
 def bounded_loop(
@@ -107,7 +97,7 @@ def bounded_loop(
     states = map(AbstractRef, [*[a.strong() for a in carried], *end])
     binders = [INDEX, *avals[:num_consts], *avals[len(avals) - num_refs :], *states]
     step = trace.stage_closed(run, binders, body.name)
-    traced = TracedBody(step, [*closures.consts], [*closures.refs], fun, Called("while_loop"))
+    traced = TracedBody(step, closures.consts, closures.refs, fun, Called("while_loop"))
     how = options.How(checkpoints=limits.slots)
     if counter is not None:
         return loop_of(limits.steps, traced, how, names, counted=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ def while_handler(
     if handling.concerns(p.cond):
         holds = transforms.eval_jaxpr(handling.thread(p.cond), [ref, *operands])
         operands = [*operands[: p.num_consts], *holds, *operands[p.num_consts :]]
-        return while_handler(handling, ref, operands, _asking_last(p))[1:]
+        return while_handler(handling, ref, operands, asking_last(p))[1:]
     if handling.counts_steps:
         operands = [*operands[: p.num_consts], _NONE_MADE, *operands[p.num_consts :]]
         return _looped(handling, ref, operands, counting(p, _NONE_MADE.dtype), counts=True)[1:]
@@ -51,43 +52,43 @@ def _in_steps(body: Jaxpr, handling: handlers.Handling, p: WhileParams) -> Jaxpr
     return trace.stage_closed(run, body.in_avals, body.name)
 
 
-@ir.once_per(lambda p, dtype: (p.body, p, dtype))
-def counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
-    """The loop that carries how many steps it has made, as its first value.
+Run = Callable[[Value, list[Value]], list[Value]]
+"""What becomes of one more carried value and all operands of a loop."""
 
-    cond, body : [*consts, made, *carry, *refs] -> [holds], [made, *carry]
+
+def _carrying(p: WhileParams, aval: ir.Aval, name: str, holds: Run, step: Run) -> WhileParams:
+    """The loop that carries one more value, its first.
+
+    cond, body : [*consts, x, *carry, *refs] -> [holds], [x, *carry]
     """
     num = p.num_consts
-    avals = p.body.in_avals
-    binders = [*avals[:num], ir.ShapedArray((), dtype), *avals[num:]]
+    avals, hints = list(p.body.in_avals), list(p.body.hints)
+    avals.insert(num, aval)
+    hints.insert(num, name)
 
-    def holds(*args: Value) -> list[Value]:
-        return transforms.eval_jaxpr(p.cond, [*args[:num], *args[num + 1 :]])
+    def staged(run: Run, name: str) -> Jaxpr:
+        flat = lambda *args: run(args[num], [*args[:num], *args[num + 1 :]])
+        return trace.stage_closed(flat, avals, name, hints)
 
-    def step(*args: Value) -> list[Value]:
-        return [args[num] + 1, *transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])]
-
-    hints = [*p.body.hints[:num], "steps", *p.body.hints[num:]]
-    cond = trace.stage_closed(holds, binders, p.cond.name, hints)
-    body = trace.stage_closed(step, binders, p.body.name, hints)
+    cond, body = staged(holds, p.cond.name), staged(step, p.body.name)
     return replace(p, cond=cond, body=body, kept=(False, *p.kept) if p.kept else ())
 
 
+@ir.once_per(lambda p, dtype: (p.body, p, dtype))
+def counting(p: WhileParams, dtype: np.dtype[Any]) -> WhileParams:
+    """The loop that carries how many steps it has made."""
+    holds = lambda made, args: transforms.eval_jaxpr(p.cond, args)
+    step = lambda made, args: [made + 1, *transforms.eval_jaxpr(p.body, args)]
+    return _carrying(p, ir.ShapedArray((), dtype), "steps", holds, step)
+
+
 @ir.once_per(lambda p: (p.body, p))
-def _asking_last(p: WhileParams) -> WhileParams:
-    """The loop that carries whether its condition holds.
+def asking_last(p: WhileParams) -> WhileParams:
+    """The loop that carries whether its condition holds, which is asked at the end of each step."""
 
-    cond : [*consts, holds, *carry, *refs] -> [holds]
-    body : [*consts, holds, *carry, *refs] -> [holds, *carry]
-    """
-    num = p.num_consts
-    avals = p.body.in_avals
-
-    def step(*args: Value) -> list[Value]:
-        consts, _, refs = parts(p, [*args[:num], *args[num + 1 :]])
-        carry = transforms.eval_jaxpr(p.body, [*args[:num], *args[num + 1 :]])
+    def step(_: Value, args: list[Value]) -> list[Value]:
+        consts, _carry, refs = parts(p, args)
+        carry = transforms.eval_jaxpr(p.body, args)
         return [*transforms.eval_jaxpr(p.cond, [*consts, *carry, *refs]), *carry]
 
-    binders = [*avals[:num], predicate.PREDICATE, *avals[num:]]
-    cond = trace.stage_closed(lambda *args: [args[num]], binders, p.cond.name)
-    return replace(p, cond=cond, body=trace.stage_closed(step, binders, p.body.name))
+    return _carrying(p, predicate.PREDICATE, "going on", lambda holds, args: [holds], step)

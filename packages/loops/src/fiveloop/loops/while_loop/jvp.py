@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from fiveloop.core import Jaxpr, ad, trace, transforms, util
+from fiveloop.core import ad, trace, transforms, util
+from fiveloop.loops.common import body_with_dots, dots_behind
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
-
-T = TypeVar("T")
 
 
 def while_jvp(primals: ad.Values, tangents: ad.Tangents, p: WhileParams) -> ad.Duals:
@@ -17,21 +15,18 @@ def while_jvp(primals: ad.Values, tangents: ad.Tangents, p: WhileParams) -> ad.D
     nonzero = _taken(p, _nonzero_in_body(p, transforms.nonzero_mask(tangents)))
     masks = parts(p, nonzero)
     dots = [transforms.instantiate(t) for t, nz in zip(tangents, nonzero, strict=True) if nz]
-    counts = [sum(mask) for mask in masks]
-    # p.body   : [*consts, *carry, *refs]                                         -> [*carry]
-    # body_jvp : [*consts, *carry, *refs, *const_dots, *carry_dots, *ref_dots]    -> [*carry, *carry_dots]
-    body_jvp, _ = transforms.jvp_jaxpr(p.body, nonzero, masks[1])
-    cond_jvp, _ = transforms.jvp_jaxpr(p.cond, nonzero)
-    const_dots, carry_dots, ref_dots = util.split_list(dots, counts[:2])
-    operands = _with_dots(p, primals, (const_dots, carry_dots, ref_dots))
+    counts, sizes = [sum(mask) for mask in masks], [p.num_consts, p.num_carry]
+    # p.body : [*consts, *carry, *refs]                                         -> [*carry]
+    # body   : [*consts, *const_dots, *carry, *carry_dots, *refs, *ref_dots]    -> [*carry, *carry_dots]
     params = replace(
         p,
-        cond=_reorder(cond_jvp, p, counts),
-        body=_reorder(body_jvp, p, counts),
+        cond=body_with_dots(p.cond, 0, sizes, nonzero),
+        body=body_with_dots(p.body, 0, sizes, nonzero, masks[1]),
         num_consts=p.num_consts + counts[0],
         kept=_kept_with_dots(p, counts),
         record=p.record.pushed(),
     )
+    operands = dots_behind(sizes, nonzero, primals, dots)
     outs, rest = util.split_list(trace.bind(while_p, *operands, params=params), [p.num_carry])
     dots, cache = util.split_list(rest, [counts[1]])
     outs_dot = transforms.with_zeros(masks[1], dots, [x.aval for x in outs])
@@ -70,20 +65,3 @@ def _taken(p: WhileParams, nonzero: util.Mask) -> util.Mask:
     dots = map(any, zip(*used, strict=True))
     carried = range(p.num_consts, p.first_ref)
     return tuple(nz and (next(dots) or k in carried) for k, nz in enumerate(nonzero))
-
-
-def _with_dots(p: WhileParams, xs: Sequence[T], dots: tuple[list[T], list[T], list[T]]) -> list[T]:
-    """Each part followed by its tangents."""
-    return [x for part, dot in zip(parts(p, xs), dots, strict=True) for x in (*part, *dot)]
-
-
-def _reorder(jaxpr: Jaxpr, p: WhileParams, num_dots: Sequence[int]) -> Jaxpr:
-    """A jaxpr of values and tangents with the tangents behind the part that they belong to.
-
-    jaxpr     : [*consts, *carry, *refs, *const_dots, *carry_dots, *ref_dots] -> [*outs]
-    reordered : [*consts, *const_dots, *carry, *carry_dots, *refs, *ref_dots] -> [*outs]
-    """
-    num = len(p.body.invars)
-    const_dots, carry_dots, ref_dots = util.split_list(jaxpr.invars[num:], num_dots[:2])
-    binders = _with_dots(p, jaxpr.invars[:num], (const_dots, carry_dots, ref_dots))
-    return jaxpr.replace(invars=binders)

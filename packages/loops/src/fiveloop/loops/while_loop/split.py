@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, errors, ir, prims, rules, trace, transforms, util
+from fiveloop.core import Jaxpr, arrays, errors, ir, prims, rules, transforms, util
 from fiveloop.core.closed_call import call_split, closed_call_p
 from fiveloop.core.dataclass import replace
 from fiveloop.loops import flat
+from fiveloop.loops.primitives.for_loop import stateful_body
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.primitives.slots import COUNT, contracts, taped_steps
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
@@ -21,7 +22,6 @@ from fiveloop.loops.replay.staged import Staged, may_save
 from fiveloop.loops.schedules.binomial import Binomial
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.handler import counting
-from fiveloop.state import AbstractRef
 
 
 def while_split(
@@ -137,21 +137,10 @@ def _counted_body(p: WhileParams, changed: util.Mask) -> Jaxpr:
     p.body : [*consts, *carry, *refs]                              -> [*carry]
     made   : [k, *consts, *refs read, *carried refs, *refs written] -> []
     """
-    consts, carry, refs = parts(p, p.body.invars)
+    consts, carry, refs = parts(p, stateful_body(p.body, p.num_consts).invars)
     read, written = util.partition(changed, refs)
-    binders = [*consts, *read, *carry, *written]
-
-    def run(k: Value, *args: Value) -> list[Value]:
-        given = dict(zip(binders, args, strict=True))
-        states = [given[v] for v in carry]
-        values = {v: ref[...] for v, ref in zip(carry, states, strict=True)}
-        outs = transforms.eval_jaxpr(p.body, [values.get(v, given[v]) for v in p.body.invars])
-        for ref, out in zip(states, outs, strict=True):
-            ref[...] = out
-        return []
-
-    avals = [AbstractRef(v.aval) if v in carry else v.aval for v in binders]
-    return trace.stage_closed(run, [COUNT, *avals], p.body.name, ["", *[v.hint for v in binders]])
+    binders = [ir.Var(COUNT), *consts, *read, *carry, *written]
+    return stateful_body(p.body, p.num_consts).replace(invars=binders)
 
 
 def _again(eqn: ir.Eqn, known: Sequence[bool]) -> ir.Eqn:

@@ -116,7 +116,7 @@ def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
     reads, pure, writes = sorted_eqns
     made = {v for e in pure for v in e.outvars}
     ins = [v for v in ir.vars_in_order([a for e in pure for a in e.invars]) if v not in made]
-    used = ir.used_vars([*jaxpr.outvars, *[a for e in writes for a in e.invars]])
+    used = ir.used_by(writes, jaxpr.outvars)
     outs = [v for e in pure for v in e.outvars if v in used]
     late = _unknown_within(jaxpr, unknown)
     computed = Jaxpr(ins, pure, outs, jaxpr.name)

@@ -69,7 +69,7 @@ def shares(jaxpr: Jaxpr, own: util.Mask) -> bool:
     if ir.axes_of(jaxpr.effects):
         return False
     read = {e.position for e in jaxpr.effects if isinstance(e, ReadEffect)}
-    used = ir.used_vars(a for eqn in jaxpr.eqns for a in eqn.invars)
+    used = ir.used_by(jaxpr.eqns)
     return any(
         (k in read and v.aval.inner.differentiable)
         if isinstance(v.aval, AbstractRef)
@@ -123,8 +123,8 @@ def _with_lanes(jaxpr: Jaxpr, key: str, change: Callable[[ir.Eqn], Replaced]) ->
     def within(eqn: ir.Eqn) -> Replaced | None:
         if eqn.primitive is live_p:
             return change(eqn)
-        params = ir.with_jaxprs(eqn.params, lambda j: _with_lanes(j, key, change))
-        return None if params is eqn.params else ([eqn.replace(params=params)], eqn.outvars)
+        new = rules.with_bodies(eqn, lambda j: _with_lanes(j, key, change))
+        return None if new is eqn else ([new], eqn.outvars)
 
     return ir.replaced(jaxpr, within) if _has_live(jaxpr) else jaxpr
 
