@@ -211,7 +211,7 @@ if TYPE_CHECKING:
     Lower = Callable[[Any, IRValues, Any], list[IRValue]]
     Impl = Callable[[ad.Values, Any], list[Value]]
     Jvp = Callable[[ad.Values, ad.Tangents, Any], ad.Duals]
-    Transpose = Callable[[ad.Tangents, ad.Operands, Any], ad.Cotangents]
+    Transpose = Callable[[ad.Tangents, ad.Operands, Any], Sequence[ad.Tangent | ad.Total | None]]
     Batch = Callable[[int, ad.Values, ad.BatchAxes, Any], ad.Batched]
     Split = Callable[[Any, Sequence[bool], Sequence[bool], ir.Eqn], EqnSplit]
     Dce = Callable[[Sequence[bool], ir.Eqn], tuple[list[bool], ir.Eqn | None]]
