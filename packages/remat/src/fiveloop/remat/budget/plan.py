@@ -23,8 +23,9 @@ from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import everything_saveable, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SIMULATED = 16_000
-"""How many equations are simulated at most, those of all plans counted, to find what whole plans need."""
+SIMULATED, LOOP = 16_000, 100
+"""How many equations are simulated at most, those of all plans counted, to find what whole plans need, and as how many
+one with bodies counts."""
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
@@ -94,8 +95,8 @@ class Planner:
     def _thinned(self, kinds: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Kinds of plans with so few of each, the smallest and the largest among them, that there is time for all."""
         found = [sorted(kind, key=_bytes_of) for kind in kinds]
-        size = len(self.program.jaxpr.eqns)
-        most = SIMULATED // size if 0 < size <= LARGE else 2 * MOST
+        whole = len(self.program.jaxpr.eqns) <= LARGE
+        most = SIMULATED // max(_work_of(self.program.jaxpr), 1) if whole else 2 * MOST
         share = min(most / sum(map(len, found)), 1.0)
         places = [np.linspace(0, len(k) - 1, max(int(share * len(k)), 2)) for k in found]
         return [[k[int(p)] for p in ps.round()] for k, ps in zip(found, places, strict=True)]
@@ -136,7 +137,7 @@ class Planner:
 
     def _wholes(self) -> list[tuple[int, int]]:
         """All stages, and those without what is before or behind most of them, as far as there is time."""
-        size, each = self.program.size, len(WRITTEN) * len(self.program.jaxpr.eqns)
+        size, each = self.program.size, len(WRITTEN) * _work_of(self.program.jaxpr)
         found = [(first, last) for last in range(size, size // 2, -1) for first in (0, 1)]
         return [(first, last) for first, last in found[: WORK // max(each, 1)] if first < last]
 
@@ -214,6 +215,11 @@ class Planner:
         """The fastest plan that needs at most so many bytes."""
         found = (c for c in reversed(self.plans) if self.bytes_of(c) <= size)
         return next((replace(c, bytes=self.bytes_of(c)) for c in found), None)
+
+
+def _work_of(jaxpr: Jaxpr) -> int:
+    """How many equations a jaxpr is worth to those who split or simulate it."""
+    return sum(LOOP if ir.jaxprs_in(eqn.params) else 1 for eqn in jaxpr.eqns)
 
 
 def _bytes_of(c: Candidate) -> int:
