@@ -16,11 +16,11 @@ from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
-from fiveloop.remat.budget.plans import Plan, Save
+from fiveloop.remat.budget.plans import AS_IS, Plan, Save
 from fiveloop.remat.budget.search import MOST, Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, size_of
-from fiveloop.remat.policies import everything_saveable, undecided
+from fiveloop.remat.policies import everything_saveable, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
 SIMULATED, LOOP = 16_000, 100
@@ -85,7 +85,7 @@ class Planner:
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
         written = [*map(self._candidate, self._written(everything))]
-        kinds = self._thinned([*fronts, written])
+        kinds = [*self._thinned([*fronts, written]), self._as_is()]
         self.plans = sorted(
             {c.plan: c for c in chain.from_iterable(kinds)}.values(),
             key=lambda c: (-c.time, -c.again, c.bytes),
@@ -135,6 +135,19 @@ class Planner:
             found += [(*everything[: s.first], s, *everything[s.last :]) for s in of_wholes]
         return found
 
+    def _as_is(self) -> list[Candidate]:
+        """The program without a checkpoint: a minimum cut decides what its loops and branches save."""
+        jaxpr = self.program.jaxpr
+        if self.given is not None or not len(jaxpr.eqns) < _work_of(jaxpr) <= SIMULATED:
+            return []
+        passes, plain = (
+            both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, everything_saveable)
+        )
+        flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
+        again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
+        time = transforms.gradient_time(jaxpr, again, kept)
+        return [Candidate(AS_IS, self.all.bytes, _rounded(time), again)]
+
     def _wholes(self) -> list[tuple[int, int]]:
         """All stages, and those without what is before or behind most of them, as far as there is time."""
         size, each = self.program.size, len(WRITTEN) * _work_of(self.program.jaxpr)
@@ -176,7 +189,7 @@ class Planner:
         jaxpr = self.segments.jaxpr(plan)
         if self.apart:
             jaxpr = self.segments.in_one(jaxpr)
-        return needed(both_passes(jaxpr, self.unknown, everything_saveable).jaxpr)
+        return needed(both_passes(jaxpr, self.unknown, _policy_of(plan)).jaxpr)
 
     def _decided(self) -> int:
         """The operations that are done again whatever the plan, because the user's policy says so."""
@@ -226,6 +239,11 @@ def _bytes_of(c: Candidate) -> int:
     return c.bytes
 
 
+def _policy_of(plan: Plan) -> transforms.Policy:
+    """What decides outside of a plan's checkpoints, which need no barrier there."""
+    return minimum_cut if plan == AS_IS else everything_saveable
+
+
 def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
     """The blocks from a stage on, and the steps of the stages that are in none."""
     found = [*others[:begin]]
@@ -273,11 +291,10 @@ def planned(
         )
     outcome = _outcome(p, tuple(unknown), source)
     given = _given(p)
-    # What is saved outside of segments needs no barrier.
     return replace(
         p,
         jaxpr=p.jaxpr.remember(("planned", outcome), lambda: outcome.written(p, tuple(unknown))),
-        policy=with_given(everything_saveable, given),
+        policy=with_given(_policy_of(outcome.plan), given),
         budget=None,
         choice=outcome.choice,
         prevent_cse=p.prevent_cse and computes_again(p.jaxpr, given),

@@ -51,6 +51,9 @@ class Again:
 
 Plan: TypeAlias = "tuple[Save | Again, ...]"
 
+AS_IS: Plan = ()
+"""The plan without a checkpoint: loops and branches save what they do by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:

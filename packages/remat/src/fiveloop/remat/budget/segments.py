@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.remat.budget.plans import Again, Parts, Plan, Save
+from fiveloop.remat.budget.plans import AS_IS, Again, Parts, Plan, Save
 from fiveloop.remat.budget.stages import Program, Stage, unknown_vars, without_calls
 from fiveloop.remat.policies import everything_saveable, first_of, nothing_saveable
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
@@ -51,7 +51,8 @@ class Segments:
 
     def jaxpr(self, plan: Plan) -> Jaxpr:
         """The program by a plan."""
-        return self.program.jaxpr.replace(eqns=self._eqns(plan))
+        jaxpr = self.program.jaxpr
+        return jaxpr if plan == AS_IS else jaxpr.replace(eqns=self._eqns(plan))
 
     def in_one(self, jaxpr: Jaxpr) -> Jaxpr:
         """A program by a plan in one checkpoint, whose policy is the user's where that has an opinion."""
