@@ -17,7 +17,7 @@ from fiveloop.remat.budget.plans import Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, size_of
-from fiveloop.remat.policies import everything_saveable, undecided
+from fiveloop.remat.policies import as_it_is, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
 SURE = 0.8
@@ -172,15 +172,15 @@ class Planner:
         jaxpr = self.segments.jaxpr(plan)
         if self.apart:
             jaxpr = self.segments.in_one(jaxpr)
-        return needed(both_passes(jaxpr, self.unknown, everything_saveable).jaxpr)
+        return needed(both_passes(jaxpr, self.unknown, as_it_is).jaxpr)
 
     def _decided(self) -> int:
         """The operations that are done again whatever the plan, because the user's policy says so."""
         if not self.apart:
             return 0
         whole = self.program.jaxpr
-        plain = both_passes(whole, self.unknown, everything_saveable).jaxpr
-        given = both_passes(self.segments.in_one(whole), self.unknown, everything_saveable).jaxpr
+        plain = both_passes(whole, self.unknown, as_it_is).jaxpr
+        given = both_passes(self.segments.in_one(whole), self.unknown, as_it_is).jaxpr
         flops = (transforms.operations_of(jaxpr, transforms.LIGHT) for jaxpr in (given, plain))
         return max(next(flops) - next(flops), 0)
 
@@ -271,7 +271,7 @@ def planned(
     return replace(
         p,
         jaxpr=p.jaxpr.remember(("planned", outcome), lambda: outcome.written(p, tuple(unknown))),
-        policy=with_given(everything_saveable, given),
+        policy=with_given(as_it_is, given),
         budget=None,
         choice=outcome.choice,
         prevent_cse=p.prevent_cse and computes_again(p.jaxpr, given),
