@@ -12,7 +12,7 @@ follows the first that has an opinion. Policies that select have none of what th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from fiveloop.core import prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
@@ -63,6 +63,20 @@ minimum_cut = transforms.MinimumCut()
 
 `fiveloop.core.MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
 """
+
+
+@dataclass(frozen=True)
+class CutInBranches(transforms.Composable):
+    """Save whatever the backward pass uses; in branches what a minimum cut chooses, as without a checkpoint."""
+
+    weighs: ClassVar[bool] = True
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict:
+        return minimum_cut(eqn) if "cond" in eqn.path else SAVE
+
+
+as_it_is = CutInBranches()
+"""What a budget makes of a part that it leaves as it is."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +271,7 @@ def names_in(policy: Any) -> frozenset[str]:
 def both_save(inner: transforms.Policy, outer: transforms.Policy) -> transforms.Policy:
     """What both policies save; one that saves everything, or leaves it all to a cut, has nothing to add outside."""
     if isinstance(inner, transforms.NothingSaveable) or isinstance(
-        outer, transforms.EverythingSaveable | transforms.MinimumCut
+        outer, transforms.EverythingSaveable | transforms.MinimumCut | CutInBranches
     ):
         return inner
     return transforms.AllOf((inner, outer))

@@ -159,19 +159,22 @@ class Prepared:
     def ready(self) -> ir.Jaxpr:
         """The jaxpr after all passes."""
         if self._discharged is None:
-            if self.jaxpr.effects and (axes := ir.axes_of(self.jaxpr.effects)):
-                # It has no lanes to run in, unless a `vmap` has bound the axis.
-                error = ir.unbound(self.jaxpr.name or "the program", axes)
-                errors.add_source(error, ir.user_source())
-                raise error
             self._discharged = passes.run_passes(self.jaxpr)
         return self._discharged
+
+    def check_axes(self) -> None:
+        """Refuse a program of lanes that no `vmap` has bound: there are none to run in."""
+        if self.jaxpr.effects and (axes := ir.axes_of(self.jaxpr.effects)):
+            error = ir.unbound(self.jaxpr.name or "the program", axes)
+            errors.add_source(error, ir.user_source())
+            raise error
 
     def lowered(self, emission: Emission | None = None, platform: str | None = None) -> Lowered:
         """The module for a platform, or this one, with a way to order reads and writes, or the platform's first."""
         platform = platform or client.platform()
         key = platform, emission or ladder(platform)[0]
         if key not in self._lowered:
+            self.check_axes()
             first = len(self.jaxpr.outvars) + len(self.returning)
             written = self.written if self.in_place else []
             aliased = {position: first + k for k, position in enumerate(written)}

@@ -185,7 +185,11 @@ class _Splitter:
         if whole or rule is None or all(unknown) or not any(unknown):
             self.unknown |= set(eqn.outvars)
             return _Step(staged=[eqn])
-        return self._take(eqn, self._cut(rule, unknown, eqn))
+        cut = self._cut(rule, unknown, eqn)
+        if self.plan.parts and all(cut.out_unknown) and _branches(eqn):
+            self.unknown |= set(eqn.outvars)
+            return _Step(staged=[eqn])
+        return self._take(eqn, cut)
 
     def _calls_what_is_saved(self, eqn: ir.Eqn) -> bool:
         """Whether an equation makes its results once, and not they but values that it makes on the way are saved."""
@@ -402,6 +406,12 @@ def _changes_unknown_alone(eqn: ir.Eqn, unknown: Sequence[bool]) -> bool:
         if not ir.mutated(body) <= ir.reachable(body, binders, created=True):
             return False
     return True
+
+
+def _branches(eqn: ir.Eqn) -> bool:
+    """Whether an equation takes one of its branches, without an effect."""
+    bodies = rules.plain_bodies(eqn.primitive, eqn.params)
+    return not eqn.effects and bool(bodies) and all(b.role == "branch" for b in bodies)
 
 
 def _replayed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, zip_longest
+from itertools import zip_longest
 from typing import ClassVar
 
 import numpy as np
@@ -14,13 +14,13 @@ from fiveloop.core.transforms import Candidate, policies
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.plans import Again, Option, Parts, Save
 from fiveloop.remat.budget.segments import body_of, in_parts, with_given
-from fiveloop.remat.budget.stages import Program, size_of, unknown_vars
+from fiveloop.remat.budget.stages import Program, most_alive, size_of, unknown_vars
 from fiveloop.remat.makers import bodies_of
 from fiveloop.remat.policies import (
     OtherNames,
+    as_it_is,
     dots_saveable,
     dots_with_no_batch_dims_saveable,
-    everything_saveable,
     nothing_saveable,
 )
 
@@ -144,7 +144,7 @@ class Weighing:
         self, policy: transforms.Policy | None, parts: tuple[Parts | None, ...] = ()
     ) -> Option:
         """What a policy makes of the stage, whose loops' bodies follow plans; all operations of both passes."""
-        chosen = with_given(everything_saveable if policy is None else policy, self.given)
+        chosen = with_given(as_it_is if policy is None else policy, self.given)
         late = unknown_vars(self.jaxpr, self.unknown) if any(parts) else set[ir.Var]()
         eqns = in_parts(self.jaxpr.eqns, late, parts, self.given)
         passes = both_passes(self.jaxpr.replace(eqns=eqns), self.unknown, chosen)
@@ -400,20 +400,9 @@ def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:
     used = {v for e in jaxpr.eqns if not late.isdisjoint(e.outvars) for v in ir.used_vars(e.invars)}
     outs = ir.used_vars(jaxpr.outvars) & known
     kept, given_on = (sum(map(size_of, vs)) for vs in ((used | outs) & known, outs))
-    forward, back = _most_alive(jaxpr, known - used), _most_alive(jaxpr, late)
+    forward, back = most_alive(jaxpr, known - used), most_alive(jaxpr, late)
     again = known_flops(jaxpr, unknown)
     return [
         Option(None, kept, forward, back, 0),
         Option(nothing_saveable, given_on, forward, kept + forward + back, again),
     ]
-
-
-def _most_alive(jaxpr: Jaxpr, which: set[ir.Var]) -> int:
-    """The most bytes of some variables that are alive at once."""
-    last = {v: k for k, eqn in enumerate(jaxpr.eqns) for v in ir.used_vars(eqn.invars)}
-    change = [0] * (len(jaxpr.eqns) + 2)
-    for k, eqn in enumerate(jaxpr.eqns):
-        for v in which.intersection(eqn.outvars):
-            change[k] += size_of(v)
-            change[last.get(v, k) + 1] -= size_of(v)
-    return max(accumulate(change))

@@ -16,11 +16,11 @@ from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
-from fiveloop.remat.budget.plans import AS_IS, Plan, Save
+from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save
 from fiveloop.remat.budget.search import MOST, Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, size_of
-from fiveloop.remat.policies import everything_saveable, minimum_cut, undecided
+from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
 SIMULATED, LOOP = 16_000, 100
@@ -85,7 +85,7 @@ class Planner:
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
         written = [*map(self._candidate, self._written(everything))]
-        kinds = [*self._thinned([*fronts, written]), self._as_is()]
+        kinds = [*self._thinned([*fronts, written]), self._unchanged()]
         self.plans = sorted(
             {c.plan: c for c in chain.from_iterable(kinds)}.values(),
             key=lambda c: (-c.time, -c.again, c.bytes),
@@ -135,18 +135,16 @@ class Planner:
             found += [(*everything[: s.first], s, *everything[s.last :]) for s in of_wholes]
         return found
 
-    def _as_is(self) -> list[Candidate]:
+    def _unchanged(self) -> list[Candidate]:
         """The program without a checkpoint: a minimum cut decides what its loops and branches save."""
         jaxpr = self.program.jaxpr
         if self.given is not None or not len(jaxpr.eqns) < _work_of(jaxpr) <= SIMULATED:
             return []
-        passes, plain = (
-            both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, everything_saveable)
-        )
+        passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
         flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
         again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
         time = transforms.gradient_time(jaxpr, again, kept)
-        return [Candidate(AS_IS, self.all.bytes, _rounded(time), again)]
+        return [Candidate(NO_CHECKPOINT, self.all.bytes, _rounded(time), again)]
 
     def _wholes(self) -> list[tuple[int, int]]:
         """All stages, and those without what is before or behind most of them, as far as there is time."""
@@ -196,8 +194,8 @@ class Planner:
         if not self.apart:
             return 0
         whole = self.program.jaxpr
-        plain = both_passes(whole, self.unknown, everything_saveable).jaxpr
-        given = both_passes(self.segments.in_one(whole), self.unknown, everything_saveable).jaxpr
+        plain = both_passes(whole, self.unknown, as_it_is).jaxpr
+        given = both_passes(self.segments.in_one(whole), self.unknown, as_it_is).jaxpr
         flops = (transforms.operations_of(jaxpr, transforms.LIGHT) for jaxpr in (given, plain))
         return max(next(flops) - next(flops), 0)
 
@@ -241,7 +239,7 @@ def _bytes_of(c: Candidate) -> int:
 
 def _policy_of(plan: Plan) -> transforms.Policy:
     """What decides outside of a plan's checkpoints, which need no barrier there."""
-    return minimum_cut if plan == AS_IS else everything_saveable
+    return minimum_cut if plan == NO_CHECKPOINT else as_it_is
 
 
 def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:

@@ -51,7 +51,7 @@ class Again:
 
 Plan: TypeAlias = "tuple[Save | Again, ...]"
 
-AS_IS: Plan = ()
+NO_CHECKPOINT: Plan = ()
 """The plan without a checkpoint: loops and branches save what they do by default."""
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.remat.budget.plans import AS_IS, Again, Parts, Plan, Save
+from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Parts, Plan, Save
 from fiveloop.remat.budget.stages import Program, Stage, unknown_vars, without_calls
-from fiveloop.remat.policies import everything_saveable, first_of, nothing_saveable
+from fiveloop.remat.policies import as_it_is, everything_saveable, first_of, nothing_saveable
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
 
@@ -52,11 +52,11 @@ class Segments:
     def jaxpr(self, plan: Plan) -> Jaxpr:
         """The program by a plan."""
         jaxpr = self.program.jaxpr
-        return jaxpr if plan == AS_IS else jaxpr.replace(eqns=self._eqns(plan))
+        return jaxpr if plan == NO_CHECKPOINT else jaxpr.replace(eqns=self._eqns(plan))
 
     def in_one(self, jaxpr: Jaxpr) -> Jaxpr:
         """A program by a plan in one checkpoint, whose policy is the user's where that has an opinion."""
-        params = CheckpointParams(jaxpr, with_given(everything_saveable, self.given), self.origin)
+        params = CheckpointParams(jaxpr, with_given(as_it_is, self.given), self.origin)
         eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
         return jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
 

@@ -12,7 +12,10 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, extend, ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
+from fiveloop.core.lower.fingerprint import Form, form_of
 from fiveloop.core.transforms import policies
+from fiveloop.remat.budget.refs import without_local_refs
+from fiveloop.remat.makers import bodies_of
 
 MOST = 32
 """How many stages there are at most: plans are searched among all ways to group them."""
@@ -58,7 +61,7 @@ class Program:
     ) -> None:
         self.most = most
         self.least = least
-        self.jaxpr, self.num_parts = parts_first(without_calls(jaxpr))
+        self.jaxpr, self.num_parts = parts_first(without_local_refs(without_calls(jaxpr)))
         self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
         self.last: dict[ir.Var, int] = {}
@@ -190,7 +193,7 @@ class Program:
     def _chosen(self) -> list[int]:
         """Where to cut: at the places that are worth most, fewer than `most` of them."""
         chosen: list[int] = []
-        classes = _places(self.alive, len(self.jaxpr.eqns))
+        classes = _places(self.alive, self._during, len(self.jaxpr.eqns))
         for k, places in enumerate(classes):
             more = self._apart(self.least * self._work[-1], chosen, places)
             if len(more) >= self.most and len(chosen) <= self.most // 3:
@@ -311,6 +314,27 @@ class Program:
             alive.append(float("inf") if bars else here)
         return alive
 
+    @cached_property
+    def _during(self) -> list[float]:
+        """The bytes alive while each equation runs that runs others once, as a checkpoint or branch; 0 for others."""
+        found = []
+        for eqn, before in zip(self.jaxpr.eqns, self.alive, strict=False):
+            bodies = [body.jaxpr for body in bodies_of(eqn) if body.role != "loop"]
+            inside = [most_alive(j, {v for e in j.eqns for v in e.outvars}) for j in bodies]
+            found.append(before + max(inside) if inside else 0.0)
+        return found
+
+
+def most_alive(jaxpr: Jaxpr, which: set[ir.Var]) -> int:
+    """The most bytes of some variables that are alive at once."""
+    last = {v: k for k, eqn in enumerate(jaxpr.eqns) for v in ir.used_vars(eqn.invars)}
+    change = [0] * (len(jaxpr.eqns) + 2)
+    for k, eqn in enumerate(jaxpr.eqns):
+        for v in which.intersection(eqn.outvars):
+            change[k] += size_of(v)
+            change[last.get(v, k) + 1] -= size_of(v)
+    return max(accumulate(change))
+
 
 def size_of(v: ir.Atom) -> int:
     """The bytes of a value; a mutable one takes none of its own."""
@@ -352,15 +376,19 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
     return found
 
 
-def _places(alive: Sequence[float], end: int) -> list[list[int]]:
+def _places(alive: Sequence[float], during: Sequence[float], end: int) -> list[list[int]]:
     """The positions where less is alive than around them, in classes: those that most rises around them come first.
 
     How much a place is worth is the ratio between the lower of the highest points on its two sides, as far as a lower
     place, and what is alive there. It is the same for the same places of repeated parts.
     """
-    places = [k for k in range(1, end) if alive[k] < alive[k - 1] and alive[k] <= alive[k + 1]]
+    places = [
+        k
+        for k in range(1, end)
+        if max(alive[k - 1], during[k - 1]) > alive[k] <= max(alive[k + 1], during[k])
+    ]
     ends = [0, *places, end]
-    peaks = [max(alive[a : b + 1]) for a, b in pairwise(ends)]
+    peaks = [max(chain(alive[a : b + 1], during[a:b])) for a, b in pairwise(ends)]
     levels = [alive[k] for k in places]
     before = _highest(levels, peaks[:-1])
     after = _highest(levels[::-1], peaks[:0:-1])[::-1]
@@ -414,12 +442,23 @@ def _structure(
 
 
 def _params(eqn: ir.Eqn) -> Hashable:
+    """The params; jaxprs among them may be traced anew, and hold the same arrays."""
     params: Hashable = eqn.params
     try:
         hash(params)
     except TypeError:
         return id(params)
-    return params
+    form = _form_of_params(eqn)
+    return params if form is None else (form.key, *map(id, form.consts))
+
+
+def _form_of_params(eqn: ir.Eqn) -> Form | None:
+    """The form of an equation that holds jaxprs."""
+    inner = next(iter(ir.jaxprs_in(eqn.params)), None)
+    if inner is None:
+        return None
+    alone = Jaxpr(ir.vars_in_order(eqn.invars), [eqn], eqn.outvars)
+    return inner.remember(("form", eqn.params), lambda: form_of(alone))
 
 
 def _params_but_places(eqn: ir.Eqn) -> Hashable:

@@ -1,0 +1,136 @@
+"""Where programs are cut: among Refs, and between equations that hold others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import grad, jit, make_jaxpr, pmean, vmap
+from fiveloop.core.extend import jvp_jaxpr
+from fiveloop.core.inspect import in_place
+from fiveloop.core.primitives import special as sp
+from fiveloop.loops import cond, for_loop
+from fiveloop.remat import checkpoint, policies
+from fiveloop.remat.budget import plan
+from fiveloop.remat.budget.amount import UnattainableError
+from fiveloop.state import freeze, new_ref
+
+DRAWN = np.random.default_rng(0)
+WS = [DRAWN.standard_normal((32, 32)).astype(np.float32) * 0.2 for _ in range(6)]
+X = DRAWN.standard_normal((64, 32)).astype(np.float32)
+
+
+def planner(f: Any) -> plan.Planner:
+    made, _ = jvp_jaxpr(make_jaxpr(f)(WS, X), (True,) * len(WS) + (False,))
+    return plan.Planner(made, (False,) * (len(WS) + 1) + (True,) * len(WS), None)
+
+
+def need(f: Any) -> int:
+    """The bytes that a gradient needs without a budget."""
+    return plan.needed(make_jaxpr(grad(f))(WS, X))
+
+
+def check_least(f: Any, share: float) -> None:
+    """The least budget is a share of what the gradient needs without one, and is kept to."""
+    with pytest.raises(UnattainableError) as caught:
+        grad(checkpoint(f, budget=2))(WS, X)
+    least = caught.value.least
+    assert least < share * need(f)
+    compiled = jit(grad(checkpoint(f, budget=least))).lower(WS, X).compile()
+    assert compiled.memory_analysis().temp <= 1.05 * least
+    for got, want in zip(compiled(WS, X), jit(grad(f))(WS, X), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def with_metric(ws: Any, x: Any) -> Any:
+    metric = new_ref(np.float32(0.0))
+    for w in ws:
+        x = x + sp.tanh(x @ w)
+        metric[...] += (x * x).mean()
+    return freeze(metric)
+
+
+def with_state(ws: Any, x: Any) -> Any:
+    state = new_ref(x)
+    for w in ws:
+        state[...] += jit(sp.tanh)(state[...] @ w)
+        state[:, :4] *= 0.5
+    return (freeze(state) ** 2).mean()
+
+
+@pytest.mark.parametrize("f", [with_metric, with_state])
+def test_a_program_is_cut_where_its_own_ref_is_alive(f: Any) -> None:
+    check_least(f, 0.75)
+
+
+def test_a_loop_over_a_ref_stays_in_place_within_a_budget() -> None:
+    def steps(ws: Any, x: Any) -> Any:
+        rows = new_ref(x)
+        for w in ws[:2]:
+
+            def step(i: Any, refs: Any, w: Any = w) -> None:
+                refs[0][i] = sp.tanh(refs[0][i] @ w)
+
+            for_loop(64, step, [rows])
+        return (freeze(rows) ** 2).mean()
+
+    budgeted = grad(checkpoint(steps, budget=0.0))
+    assert in_place(make_jaxpr(budgeted)(WS, X)).copies == ()
+    np.testing.assert_allclose(budgeted(WS, X)[0], grad(steps)(WS, X)[0], rtol=1e-5, atol=1e-7)
+
+
+def test_a_ref_from_outside_stays_one() -> None:
+    seen = new_ref(np.float32(0.0))
+
+    def noting(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = x + sp.tanh(x @ w)
+        seen[...] = 2.0
+        return (x * x).mean()
+
+    grad(checkpoint(noting, budget=0.5))(WS, X)
+    assert float(seen[...]) == 2.0
+
+
+def in_branches(ws: Any, x: Any) -> Any:
+    flag = x.sum() > 0.0
+    for w in ws:
+        x = cond(flag, lambda x: x + sp.tanh(x @ w), lambda x: x + sp.sin(x @ w.T) @ w, x)  # noqa: B023
+    return (x * x).mean()
+
+
+def test_blocks_that_are_branches() -> None:
+    check_least(in_branches, 0.75)
+
+
+def test_branches_that_a_plan_leaves_as_they_are_save_what_they_do_without_a_budget() -> None:
+    found = planner(in_branches)
+    assert found.bytes_of(found.all) <= need(in_branches)
+
+
+def test_blocks_that_are_checkpoints_are_put_in_others() -> None:
+    block = checkpoint(lambda x, w: x + sp.sin(sp.tanh(x @ w)) @ w, policy=policies.dots_saveable)
+
+    def blocks(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = block(x, w)
+        return (x * x).mean()
+
+    check_least(blocks, 0.75)
+
+
+def test_blocks_traced_anew_are_equal() -> None:
+    program = planner(in_branches).program
+    stages = [program.stage(k, k + 1).jaxpr for k in range(program.size)]
+    assert len(set(stages)) <= len(stages) - 4
+
+
+def test_a_program_of_lanes_is_planned_as_one_of_them() -> None:
+    def centred(x: Any) -> Any:
+        return (sp.tanh(x - pmean(sp.sin(x), "lanes")) ** 2).sum()
+
+    want = vmap(grad(centred), axis_name="lanes")(X)
+    got = vmap(grad(checkpoint(centred, budget=0.3)), axis_name="lanes")(X)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
