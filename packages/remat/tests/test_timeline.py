@@ -248,6 +248,18 @@ def residual(ws: Any, x: Any) -> Any:
     return grad(loss)(ws)
 
 
+def stream(ws: Any, x: Any) -> Any:
+    """The gradient of a stream of three axes: what is contracted as a matrix lives as long as that is read."""
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            h = h + fnp.tanh(h @ w)
+        return (h * h).mean()
+
+    return grad(loss)(ws)
+
+
 def squared(ws: Any, x: Any) -> Any:
     """The derivative of a square is one product, whichever of its factors comes first."""
     layer = checkpoint(lambda h, w: h + (h @ w) * (h @ w))
@@ -332,6 +344,7 @@ def summed_by_a_loop(w: Any, xs: Any) -> Any:
         (beside, (N[:, :4], N[:4, :4])),
         (beside, (N[:31, :8], N[:8, :8])),
         (residual, ([N + k for k in range(6)], N)),
+        (stream, ([N + k for k in range(4)], N.reshape(4, 16, 64))),
         (squared, ([N[:48, :48] + k for k in range(4)], N[:48, :48])),
         (summed, (N[:48, :48], N[:48, :48])),
         (summed, (N[:24, :24], N[:24, :24])),

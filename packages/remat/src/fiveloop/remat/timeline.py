@@ -423,7 +423,7 @@ class _Layout:
         self.ops = [*ran]
 
     def last_uses(self, fused: Fusions) -> list[int]:
-        """The place of the last equation that reads each value."""
+        """The place of the last equation that reads each value, or another form of it."""
         place = {op: k for k, op in enumerate(self.ops)}
         last = [max(map(place.__getitem__, users), default=-1) for users in fused.users]
         for k, op in enumerate(self.ops):
@@ -432,6 +432,10 @@ class _Layout:
         for v in self.results:
             if v >= 0:
                 last[v] = len(self.ops) - 1
+        for op in reversed(self.ops):
+            if op.view and op in fused.parts and not fused.parts[op]:
+                for v, x in zip(op.outs, op.ins, strict=True):
+                    last[x] = max(last[x], last[v])
         return last
 
     def owners(
