@@ -130,9 +130,10 @@ class Fuser:
         return self.users[v] == [op] and v not in self.results
 
     def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
-        """Whether a library takes an equation into a reduction."""
+        """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
-        return (contracts or made.reads == SAME) and self.is_alone(op, made)
+        reduces = op.eqn.primitive.name.startswith("reduce_")
+        return (contracts or (reduces and made.reads == SAME)) and self.is_alone(op, made)
 
     def is_fused(self, made: Op, op: Op, reads: int) -> bool:
         """Whether an equation is fused into one that uses it."""

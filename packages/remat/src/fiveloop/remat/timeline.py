@@ -9,7 +9,7 @@ written only later: what is left are the temporary bytes that `memory_analysis()
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 
@@ -111,6 +111,7 @@ class _Layout:
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
         self.results = self.inline(jaxpr, binders, whole=True)
+        self.put_into_sums()
         for v, a in zip(self.results, jaxpr.outvars, strict=True):
             if v >= self.num_given:
                 self.sizes[v] = self.size(a.aval)
@@ -180,12 +181,13 @@ class _Layout:
         written_out = _written_out(eqn)
         if written_out is not None:
             return self.inline(written_out, ins)
-        if prim is prims.dot_general_p:
+        contracts = prim is prims.dot_general_p and not _is_outer(eqn)
+        if contracts:
             ins = self.canonical(eqn, ins)
         if prim is prims.concatenate_p:
             ins = self.flattened(eqn, ins)
         half = _computes_in_full(eqn)
-        if half and prim is prims.dot_general_p:
+        if half and contracts:
             return self.contracted(eqn, ins)
         outs = [self.value(v.aval, half) for v in eqn.outvars]
         op = Op(eqn, ins, outs)
@@ -198,6 +200,31 @@ class _Layout:
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
             return [self.add(replace(op, outs=[v], first=k))[0] for k, v in enumerate(outs)]
         return self.add(op)
+
+    def put_into_sums(self) -> None:
+        """Put elements into the other summand where they are put into zeros and these are added to it alone."""
+        users = Counter(chain(self.results, *[op.operands() for op in self.ops]))
+        gone = set[Op]()
+        for k, op in enumerate(self.ops):
+            for x, other in (op.ins, op.ins[::-1]) if op.eqn.primitive.name == "add" else ():
+                made = self.maker.get(x)
+                if made and users[x] == 1 and self.puts_into_zeros(made):
+                    put = replace(made, ins=[other, *made.ins[1:]], outs=op.outs)
+                    put.over = [(op.outs[0], other)]
+                    self.ops[k] = self.maker[op.outs[0]] = put
+                    gone.add(made)
+                    break
+        self.ops = [op for op in self.ops if op not in gone]
+
+    def puts_into_zeros(self, op: Op) -> bool:
+        """Whether an equation adds elements to an array of zeros."""
+        if op.eqn.primitive is not prims.put_p or op.eqn.params.kind != "add":
+            return False
+        zeros = self.maker.get(op.ins[0])
+        if zeros is None or zeros.eqn.primitive is not prims.broadcast_in_dim_p:
+            return False
+        (number,) = zeros.eqn.invars
+        return isinstance(number, ir.Literal) and not bool(number.value)
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of an equation, all there before it begins, or its results, all there before they are used."""
@@ -221,6 +248,10 @@ class _Layout:
         weight = self.weights.get(key)
         if weight is None:
             weight = self.weights[key] = _weight(eqn)
+        if _is_outer(eqn):
+            op.light = op.unary = True
+            op.reads = SPREAD
+            return
         op.light, expensive = weight
         op.expensive = expensive and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
@@ -234,6 +265,7 @@ class _Layout:
         op.unary = len({x for a, x in pairs if self.is_large(a, x, rank)}) <= 1
         reduces = eqn.primitive.name.startswith("reduce_") and not op.light
         op.absorbs = reduces and _is_in_library(eqn)
+        op.absorbs |= rules.written_out_rules.find(eqn.primitive) is not None
         if (reduces and not op.absorbs and not _is_in_windows(eqn)) or self.pads(op):
             op.light = op.expensive = op.unary = True
 
@@ -531,6 +563,14 @@ def _computes_in_full(eqn: ir.Eqn) -> bool:
         by_rows = kept == eqn.invars[0].aval.ndim - 1
         return not is_kept_short(eqn.outvars[0].aval) or not by_rows
     return bool(rules.by_element_rules.find(eqn.primitive))
+
+
+def _is_outer(eqn: ir.Eqn) -> bool:
+    """Whether an equation multiplies each element of an array by each of another: there is nothing to contract."""
+    if eqn.primitive is not prims.dot_general_p:
+        return False
+    shape = eqn.invars[0].aval.shape
+    return all(shape[k] == 1 for k in eqn.params.contract[0])
 
 
 def _is_wide(eqn: ir.Eqn) -> bool:
