@@ -202,28 +202,35 @@ class _Layout:
         return self.add(op)
 
     def put_into_sums(self) -> None:
-        """Put elements into the other summand where they are put into zeros and these are added to it alone."""
+        """Add elements to an array last, where another array is added to what they give, and to nothing else."""
         users = Counter(chain(self.results, *[op.operands() for op in self.ops]))
-        gone = set[Op]()
-        for k, op in enumerate(self.ops):
+        ops, self.ops = self.ops, []
+        for op in ops:
             for x, other in (op.ins, op.ins[::-1]) if op.eqn.primitive.name == "add" else ():
-                made = self.maker.get(x)
-                if made and users[x] == 1 and self.puts_into_zeros(made):
-                    put = replace(made, ins=[other, *made.ins[1:]], outs=op.outs)
-                    put.over = [(op.outs[0], other)]
-                    self.ops[k] = self.maker[op.outs[0]] = put
-                    gone.add(made)
+                put = self.maker.get(x)
+                if put and users[x] == 1 and _adds_elements(put.eqn):
+                    self.ops.remove(put)
+                    op = self.put_into_sum(put, op, other)
                     break
-        self.ops = [op for op in self.ops if op not in gone]
+            self.ops.append(op)
 
-    def puts_into_zeros(self, op: Op) -> bool:
-        """Whether an equation adds elements to an array of zeros."""
-        if op.eqn.primitive is not prims.put_p or op.eqn.params.kind != "add":
+    def put_into_sum(self, put: Op, op: Op, other: int) -> Op:
+        """The equation that adds elements to a sum with another array, which is that array if the sum is with zeros."""
+        (out,) = op.outs
+        base = put.ins[0]
+        if not self.is_zero(base):
+            self.number = op.number
+            (other,) = self.add(replace(op, ins=[base, other], outs=[self.value(op.eqn.outvars[0].aval)]))
+        ins = [other, *put.ins[1:]]
+        self.maker[out] = replace(put, ins=ins, outs=[out], over=[(out, other)], turned=True)
+        return self.maker[out]
+
+    def is_zero(self, x: int) -> bool:
+        """Whether an array is of zeros."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
             return False
-        zeros = self.maker.get(op.ins[0])
-        if zeros is None or zeros.eqn.primitive is not prims.broadcast_in_dim_p:
-            return False
-        (number,) = zeros.eqn.invars
+        (number,) = made.eqn.invars
         return isinstance(number, ir.Literal) and not bool(number.value)
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
@@ -255,7 +262,7 @@ class _Layout:
         op.light, expensive = weight
         op.expensive = expensive and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
-        if rules.by_element_rules.find(eqn.primitive):
+        if rules.by_element_rules.find(eqn.primitive) or _selects_by_element(eqn):
             op.reads = SAME
         elif eqn.primitive is prims.broadcast_in_dim_p:
             (x,), (v,) = op.ins, op.outs
@@ -475,10 +482,12 @@ class _Layout:
     ) -> tuple[dict[int, int], dict[int, list[int]]]:
         """Whose buffer a value shares, where it has none, and over which others it may be written.
 
-        These are read there for the last time. What a loop or a branch gives has a place of its own.
+        These are read there for the last time. What a loop or a branch gives has a place of its own, and what is updated
+        in place has it with its updates alone.
         """
         owner: dict[int, int] = {}
         over: dict[int, list[int]] = {}
+        updated = set[int]()
         own = set(self.results) if self.role else ()
         for place, op in enumerate(self.ops):
             if op not in fused.parts:
@@ -491,12 +500,14 @@ class _Layout:
                 if x >= self.num_given and last[x] <= place and not {v, x} & taken:
                     owner[v] = x
                     taken |= {v, x}
+                    updated.add(_root(owner, x))
             if op.light and not op.over and op.outs[0] not in own:
                 (v,) = op.outs
                 alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
                 ended = [x for x in alike if x >= self.num_given and last[x] <= place]
                 over[v] = [_root(owner, x) for x in ended]
-        return owner, over
+        alone = over.keys() - updated
+        return owner, {v: [x for x in over[v] if x not in updated] for v in alone}
 
     def in_place(self, last: Sequence[int]) -> list[int]:
         """The results that need no memory here: a step's next carry only if it can be written over the last one."""
@@ -563,6 +574,16 @@ def _computes_in_full(eqn: ir.Eqn) -> bool:
         by_rows = kept == eqn.invars[0].aval.ndim - 1
         return not is_kept_short(eqn.outvars[0].aval) or not by_rows
     return bool(rules.by_element_rules.find(eqn.primitive))
+
+
+def _selects_by_element(eqn: ir.Eqn) -> bool:
+    """Whether an equation selects each element by one of the same place."""
+    return eqn.primitive is prims.select_p and eqn.invars[0].aval.ndim == eqn.outvars[0].aval.ndim
+
+
+def _adds_elements(eqn: ir.Eqn) -> bool:
+    """Whether an equation adds elements to an array."""
+    return eqn.primitive is prims.put_p and eqn.params.kind == "add"
 
 
 def _is_outer(eqn: ir.Eqn) -> bool:
