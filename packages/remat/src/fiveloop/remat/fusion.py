@@ -22,8 +22,8 @@ class Op:
     and a `unary` one, of one large array, without regard to the others. A `view` gives its operand again in another
     form. Each element of an operand `reads` an element so. The results are written `over` operands, in pairs. One that
     `absorbs` takes what it alone uses, element by element, and has the rest of its operands in memory. `first` is the
-    position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr. The
-    users of a `turned` one come in reverse.
+    position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
+    The users of a `turned` one come in reverse.
     """
 
     eqn: ir.Eqn
@@ -58,7 +58,19 @@ class Fusions:
     alike: dict[Op, list[int]]
 
 
-OUTSIDE = {"select", "clamp", "cbrt", "sinh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2"}
+OUTSIDE = {
+    "select",
+    "clamp",
+    "cbrt",
+    "sinh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "atan2",
+}
 """Functions that the library of reductions lacks."""
 
 
