@@ -248,6 +248,18 @@ def residual(ws: Any, x: Any) -> Any:
     return grad(loss)(ws)
 
 
+def stream(ws: Any, x: Any) -> Any:
+    """The gradient of a stream of three axes: what is contracted as a matrix lives as long as that is read."""
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            h = h + fnp.tanh(h @ w)
+        return (h * h).mean()
+
+    return grad(loss)(ws)
+
+
 def squared(ws: Any, x: Any) -> Any:
     """The derivative of a square is one product, whichever of its factors comes first."""
     layer = checkpoint(lambda h, w: h + (h @ w) * (h @ w))
@@ -321,9 +333,49 @@ def summed_by_a_loop(w: Any, xs: Any) -> Any:
     return grad(checkpoint(loss, budget=0.0))(w)
 
 
+def picked(w: Any, v: Any) -> Any:
+    """The gradient of a cross entropy: one element a row is added to the shares, and the second weights come first."""
+
+    def loss(w: Any, v: Any) -> Any:
+        s = nn.relu(N @ w) @ v
+        at = fnp.take_along_axis(s, np.arange(64)[:, None] % 8)
+        return (nn.logsumexp(s, axis=-1) - at[:, 0]).mean()
+
+    return grad(loss, argnums=(0, 1))(w, v)
+
+
+def likelihood(w: Any) -> Any:
+    """The gradient of picked logarithms of shares, of which a library takes in the product."""
+
+    def loss(w: Any) -> Any:
+        s = nn.log_softmax(N @ w)
+        return -fnp.take_along_axis(s, np.arange(64)[:, None]).mean()
+
+    return grad(loss)(w)
+
+
+def running(w: Any) -> Any:
+    """Running products along rows: the columns are copied, and the products written over them."""
+    return grad(lambda w: (fnp.cumprod(fnp.sin(N @ w), axis=1) ** 2).sum())(w)
+
+
+def valued(w: Any, v: Any) -> Any:
+    """The gradient of a column of values: it is multiplied by the weights, and there is nothing to contract."""
+
+    def loss(w: Any, v: Any) -> Any:
+        h = fnp.tanh(N @ w)
+        return ((h @ v) ** 2).mean() + (h @ N).sum()
+
+    return grad(loss, argnums=(0, 1))(w, v)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (picked, (WIDE[:, :128], WIDE.T[:128, :8])),
+        (likelihood, (WIDE[:, :128],)),
+        (running, (WIDE[:, :128],)),
+        (valued, (N, N[:, :1])),
         (rooms, (X,)),
         (attended, (N[:16, :16], N[:16, :16])),
         (attended, (N, N)),
@@ -332,6 +384,7 @@ def summed_by_a_loop(w: Any, xs: Any) -> Any:
         (beside, (N[:, :4], N[:4, :4])),
         (beside, (N[:31, :8], N[:8, :8])),
         (residual, ([N + k for k in range(6)], N)),
+        (stream, ([N + k for k in range(4)], N.reshape(4, 16, 64))),
         (squared, ([N[:48, :48] + k for k in range(4)], N[:48, :48])),
         (summed, (N[:48, :48], N[:48, :48])),
         (summed, (N[:24, :24], N[:24, :24])),

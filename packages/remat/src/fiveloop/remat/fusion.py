@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from fiveloop.core import ir, prims
 from fiveloop.core.dataclass import dataclass
+from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat.buffers import Timeline
 
 SAME, MOVED, SPREAD = range(3)
@@ -22,6 +23,7 @@ class Op:
     form. Each element of an operand `reads` an element so. The results are written `over` operands, in pairs. One that
     `absorbs` takes what it alone uses, element by element, and has the rest of its operands in memory. `first` is the
     position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
+    The users of a `turned` one come in reverse.
     """
 
     eqn: ir.Eqn
@@ -37,6 +39,7 @@ class Op:
     inner: Timeline | None = None
     first: int = 0
     number: int = 0
+    turned: bool = False
 
     def operands(self) -> Iterator[int]:
         """The values that this uses, each once."""
@@ -55,6 +58,28 @@ class Fusions:
     alike: dict[Op, list[int]]
 
 
+OUTSIDE = {
+    "select",
+    "clamp",
+    "cbrt",
+    "sinh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "atan2",
+}
+"""Functions that the library of reductions lacks."""
+
+
+def _is_outside_library(eqn: ir.Eqn) -> bool:
+    """Whether the library of reductions lacks a function: that of older compilers has no sine, either."""
+    name = eqn.primitive.name
+    return name in OUTSIDE or (name in ("sin", "cos", "tan") and recomputes_in_branches())
+
+
 class Fuser:
     """Equations in the order in which a compiler visits them: each behind those that make its operands."""
 
@@ -71,8 +96,9 @@ class Fuser:
                 continue
             for x in op.operands():
                 self.users[x].append(op)
-        for found in self.users:
-            found.reverse()
+        for v, found in enumerate(self.users):
+            if v not in self.maker or not self.maker[v].turned:
+                found.reverse()
         self.whole = set[Op]()
         self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
         self.alike: dict[Op, list[int]] = {}
@@ -130,9 +156,11 @@ class Fuser:
         return self.users[v] == [op] and v not in self.results
 
     def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
-        """Whether a library takes an equation into a reduction."""
+        """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
-        return (contracts or made.reads == SAME) and self.is_alone(op, made)
+        maps = made.reads == SAME and not _is_outside_library(made.eqn)
+        reduces = op.eqn.primitive.name.startswith("reduce_")
+        return (contracts or (reduces and maps)) and self.is_alone(op, made)
 
     def is_fused(self, made: Op, op: Op, reads: int) -> bool:
         """Whether an equation is fused into one that uses it."""

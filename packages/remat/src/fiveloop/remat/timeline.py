@@ -9,29 +9,18 @@ written only later: what is left are the temporary bytes that `memory_analysis()
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, pairwise
 
-from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.core.primitives import ordering, shape
+from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Timeline, in_memory
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Fuser, Fusions, Op
 from fiveloop.remat.primitive import AGAIN
-
-EXPENSIVE = 4
-"""Operations an element from which on XLA computes a value once, however many equations use it."""
-
-LIBRARY = 4_096
-"""Elements from which on XLA leaves a sum or an extreme of floats to a library."""
-
-WINDOW = 32
-"""Elements along an axis from more than which on XLA reduces in windows first, into which it fuses nothing."""
-
-ROW, COPIES = 8, 512
-"""Elements of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
 
 LINE, POINTER, COPIED = 64, 8, 5
 """Buffers begin at multiples of so many bytes, and a table of operands takes so many for each. So many lines are filled
@@ -111,6 +100,7 @@ class _Layout:
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
         self.results = self.inline(jaxpr, binders, whole=True)
+        self.put_into_sums()
         for v, a in zip(self.results, jaxpr.outvars, strict=True):
             if v >= self.num_given:
                 self.sizes[v] = self.size(a.aval)
@@ -167,7 +157,7 @@ class _Layout:
             return self.barrier(eqn, ins)[-len(eqn.outvars) :]
         if prim is prims.to_memory_p:
             return ins
-        bodies = _bodies(eqn)
+        bodies = kinds.bodies(eqn)
         if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
             (body,) = bodies
             again = body.role == "recomputed"
@@ -177,15 +167,19 @@ class _Layout:
                 return self.inline(body.jaxpr, ins)
             if not recomputes_in_branches():
                 return self.barrier(eqn, self.inline(body.jaxpr, self.barrier(eqn, ins)))
-        written_out = _written_out(eqn)
+        written_out = kinds.written_out(eqn)
         if written_out is not None:
             return self.inline(written_out, ins)
-        if prim is prims.dot_general_p:
+        contracts = prim is prims.dot_general_p and not kinds.is_outer(eqn)
+        if contracts:
+            self.keep_divided(ins)
             ins = self.canonical(eqn, ins)
         if prim is prims.concatenate_p:
             ins = self.flattened(eqn, ins)
+        if kinds.runs_across(eqn):
+            return self.transposed(eqn, ins)
         half = _computes_in_full(eqn)
-        if half and prim is prims.dot_general_p:
+        if half and contracts:
             return self.contracted(eqn, ins)
         outs = [self.value(v.aval, half) for v in eqn.outvars]
         op = Op(eqn, ins, outs)
@@ -197,7 +191,70 @@ class _Layout:
             self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
             return [self.add(replace(op, outs=[v], first=k))[0] for k, v in enumerate(outs)]
-        return self.add(op)
+        made = self.add(op)
+        if op.absorbs and rules.written_out_rules.find(prim):
+            return self.divided(eqn, made)
+        return made
+
+    def transposed(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The running result along an axis behind others: in place of its operand, transposed before and behind."""
+        moved = [
+            x if x < 0 else self.add(Op(eqn, [x], [self.value(a.aval)]))[0]
+            for a, x in zip(eqn.invars, ins, strict=True)
+        ]
+        (out,) = eqn.outvars
+        made = self.value(out.aval)
+        self.add(Op(eqn, moved, [made], over=[(made, moved[-1])]))
+        return self.add(Op(eqn, [made], [self.value(out.aval)], light=True, unary=True))
+
+    def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
+        """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
+        outs = [self.value(v.aval) for v in eqn.outvars]
+        return self.add(Op(eqn, made, outs, light=True, unary=True, reads=SAME))
+
+    def keep_divided(self, ins: Iterable[int]) -> None:
+        """Note that what is divided is computed once if it is contracted, be it selected from and reshaped before."""
+        waiting = [*ins]
+        while waiting:
+            made = self.maker.get(waiting.pop())
+            if made and (made.view or made.eqn.primitive is prims.select_p):
+                waiting += made.ins
+            elif made and made.light and rules.written_out_rules.find(made.eqn.primitive):
+                made.expensive = True
+
+    def put_into_sums(self) -> None:
+        """Add elements to an array last, where another array is added to what they give, and to nothing else."""
+        users = Counter(chain(self.results, *[op.operands() for op in self.ops]))
+        ops, self.ops = self.ops, []
+        for op in ops:
+            for x, other in (op.ins, op.ins[::-1]) if op.eqn.primitive.name == "add" else ():
+                put = self.maker.get(x)
+                if put and users[x] == 1 and kinds.adds_elements(put.eqn):
+                    self.ops.remove(put)
+                    op = self.put_into_sum(put, op, other)
+                    break
+            self.ops.append(op)
+
+    def put_into_sum(self, put: Op, op: Op, other: int) -> Op:
+        """The equation that adds elements to a sum with another array, which is that array if the sum is with zeros."""
+        (out,) = op.outs
+        base = put.ins[0]
+        if not self.is_zero(base):
+            self.number = op.number
+            (other,) = self.add(
+                replace(op, ins=[base, other], outs=[self.value(op.eqn.outvars[0].aval)])
+            )
+        ins = [other, *put.ins[1:]]
+        self.maker[out] = replace(put, ins=ins, outs=[out], over=[(out, other)], turned=True)
+        return self.maker[out]
+
+    def is_zero(self, x: int) -> bool:
+        """Whether an array is of zeros."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
+            return False
+        (number,) = made.eqn.invars
+        return isinstance(number, ir.Literal) and not bool(number.value)
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of an equation, all there before it begins, or its results, all there before they are used."""
@@ -220,11 +277,15 @@ class _Layout:
         key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
         weight = self.weights.get(key)
         if weight is None:
-            weight = self.weights[key] = _weight(eqn)
+            weight = self.weights[key] = kinds.weight(eqn)
+        if kinds.is_outer(eqn):
+            op.light = op.unary = True
+            op.reads = SPREAD
+            return
         op.light, expensive = weight
         op.expensive = expensive and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
-        if rules.by_element_rules.find(eqn.primitive):
+        if rules.by_element_rules.find(eqn.primitive) or kinds.selects_by_element(eqn):
             op.reads = SAME
         elif eqn.primitive is prims.broadcast_in_dim_p:
             (x,), (v,) = op.ins, op.outs
@@ -233,8 +294,9 @@ class _Layout:
         pairs = zip(eqn.invars, op.ins, strict=False)
         op.unary = len({x for a, x in pairs if self.is_large(a, x, rank)}) <= 1
         reduces = eqn.primitive.name.startswith("reduce_") and not op.light
-        op.absorbs = reduces and _is_in_library(eqn)
-        if (reduces and not op.absorbs and not _is_in_windows(eqn)) or self.pads(op):
+        op.absorbs = reduces and kinds.is_in_library(eqn)
+        op.absorbs |= rules.written_out_rules.find(eqn.primitive) is not None
+        if (reduces and not op.absorbs and not kinds.is_in_windows(eqn)) or self.pads(op):
             op.light = op.expensive = op.unary = True
 
     def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
@@ -423,7 +485,7 @@ class _Layout:
         self.ops = [*ran]
 
     def last_uses(self, fused: Fusions) -> list[int]:
-        """The place of the last equation that reads each value."""
+        """The place of the last equation that reads each value, or another form of it."""
         place = {op: k for k, op in enumerate(self.ops)}
         last = [max(map(place.__getitem__, users), default=-1) for users in fused.users]
         for k, op in enumerate(self.ops):
@@ -432,6 +494,10 @@ class _Layout:
         for v in self.results:
             if v >= 0:
                 last[v] = len(self.ops) - 1
+        for op in reversed(self.ops):
+            if op.view and op in fused.parts and not fused.parts[op]:
+                for v, x in zip(op.outs, op.ins, strict=True):
+                    last[x] = max(last[x], last[v])
         return last
 
     def owners(
@@ -439,10 +505,12 @@ class _Layout:
     ) -> tuple[dict[int, int], dict[int, list[int]]]:
         """Whose buffer a value shares, where it has none, and over which others it may be written.
 
-        These are read there for the last time. What a loop or a branch gives has a place of its own.
+        These are read there for the last time. What a loop or a branch gives has a place of its own, and what is
+        updated in place has it with its updates alone.
         """
         owner: dict[int, int] = {}
         over: dict[int, list[int]] = {}
+        updated = set[int]()
         own = set(self.results) if self.role else ()
         for place, op in enumerate(self.ops):
             if op not in fused.parts:
@@ -455,12 +523,14 @@ class _Layout:
                 if x >= self.num_given and last[x] <= place and not {v, x} & taken:
                     owner[v] = x
                     taken |= {v, x}
+                    updated.add(_root(owner, x))
             if op.light and not op.over and op.outs[0] not in own:
                 (v,) = op.outs
                 alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
                 ended = [x for x in alike if x >= self.num_given and last[x] <= place]
                 over[v] = [_root(owner, x) for x in ended]
-        return owner, over
+        alone = over.keys() - updated
+        return owner, {v: [x for x in over[v] if x not in updated] for v in alone}
 
     def in_place(self, last: Sequence[int]) -> list[int]:
         """The results that need no memory here: a step's next carry only if it can be written over the last one."""
@@ -483,7 +553,6 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timel
 
 
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"}
-_IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
 
 
 def _root(owner: dict[int, int], v: int) -> int:
@@ -497,16 +566,6 @@ def _key(atom: ir.Atom, number: int) -> object:
     if not isinstance(atom, ir.Literal):
         return number
     return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
-
-
-def _weight(eqn: ir.Eqn) -> tuple[bool, bool]:
-    """Whether an equation is light, and whether it is computed once, however many equations use it."""
-    cost = transforms.equation_cost(eqn)
-    size = ir.size_of(eqn.outvars[0].aval.shape)
-    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches() and _is_wide(eqn)
-    light = cost.again and eqn.primitive is not shape.pad_p and not joins
-    once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
-    return light, once
 
 
 def is_kept_short(aval: ir.Aval) -> bool:
@@ -527,43 +586,3 @@ def _computes_in_full(eqn: ir.Eqn) -> bool:
         by_rows = kept == eqn.invars[0].aval.ndim - 1
         return not is_kept_short(eqn.outvars[0].aval) or not by_rows
     return bool(rules.by_element_rules.find(eqn.primitive))
-
-
-def _is_wide(eqn: ir.Eqn) -> bool:
-    """Whether whole rows of several arrays are joined: newer compilers copy those, and fuse what joins others."""
-    (out,) = eqn.outvars
-    rows = min(a.aval.shape[-1] for a in eqn.invars)
-    large = rows >= ROW and ir.size_of(out.aval.shape) >= COPIES
-    return large and eqn.params.axis == out.aval.ndim - 1
-
-
-def _is_in_library(eqn: ir.Eqn) -> bool:
-    """Whether a reduction is left to a library, which takes in what it alone uses, but repeats nothing."""
-    (operand,) = eqn.invars
-    large = ir.size_of(operand.aval.shape) >= LIBRARY
-    return large and operand.aval.differentiable and eqn.primitive.name in _IN_LIBRARY
-
-
-def _is_in_windows(eqn: ir.Eqn) -> bool:
-    """Whether a reduction is one of windows, and then one of what these gave."""
-    shape = eqn.invars[0].aval.shape
-    return any(shape[k] > WINDOW for k in eqn.params.axes)
-
-
-def _bodies(eqn: ir.Eqn) -> list[rules.Body]:
-    rule = rules.bodies_rules.find(eqn.primitive)
-    return rule(eqn.params) if rule else []
-
-
-def _written_out(eqn: ir.Eqn) -> Jaxpr | None:
-    """The jaxpr that is lowered in place of an equation, at the line of that; None if it is like one operation.
-
-    It is where a library reduces: other operations read its result from memory, and nothing from before that is kept.
-    """
-    rule = rules.written_out_rules.find(eqn.primitive)
-    if rule is None:
-        return None
-    jaxpr = rule([a.aval for a in eqn.invars], eqn.params)
-    if any(e.primitive.name in _IN_LIBRARY and _is_in_library(e) for e in jaxpr.eqns):
-        return None
-    return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])

@@ -1,0 +1,97 @@
+"""Kinds of equations, by primitive and types: which XLA:CPU fuses, computes once, or leaves to a library."""
+
+from __future__ import annotations
+
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.core.primitives import running, shape
+
+EXPENSIVE = 4
+"""Operations an element from which on XLA computes a value once, however many equations use it."""
+
+LIBRARY = 4_096
+"""Elements from which on XLA leaves a sum or an extreme of floats to a library."""
+
+WINDOW = 32
+"""Elements along an axis from more than which on XLA reduces in windows first, into which it fuses nothing."""
+
+ROW, COPIES = 8, 512
+"""Elements of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
+
+IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
+
+
+def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
+    """Whether an equation is light, and whether it is computed once, however many equations use it."""
+    cost = transforms.equation_cost(eqn)
+    size = ir.size_of(eqn.outvars[0].aval.shape)
+    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches() and is_wide(eqn)
+    light = cost.again and eqn.primitive is not shape.pad_p and not joins
+    once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
+    return light, once
+
+
+def is_outer(eqn: ir.Eqn) -> bool:
+    """Whether an equation multiplies each element of an array by each of another: there is nothing to contract."""
+    if eqn.primitive is not prims.dot_general_p:
+        return False
+    shape = eqn.invars[0].aval.shape
+    return all(shape[k] == 1 for k in eqn.params.contract[0])
+
+
+def is_wide(eqn: ir.Eqn) -> bool:
+    """Whether whole rows of several arrays are joined: newer compilers copy those, and fuse what joins others."""
+    (out,) = eqn.outvars
+    rows = min(a.aval.shape[-1] for a in eqn.invars)
+    large = rows >= ROW and ir.size_of(out.aval.shape) >= COPIES
+    return large and eqn.params.axis == out.aval.ndim - 1
+
+
+def is_in_library(eqn: ir.Eqn) -> bool:
+    """Whether a reduction is left to a library, which takes in what it alone uses, but repeats nothing."""
+    (operand,) = eqn.invars
+    large = ir.size_of(operand.aval.shape) >= LIBRARY
+    return large and operand.aval.differentiable and eqn.primitive.name in IN_LIBRARY
+
+
+def is_in_windows(eqn: ir.Eqn) -> bool:
+    """Whether a reduction is one of windows, and then one of what these gave."""
+    shape = eqn.invars[0].aval.shape
+    return any(shape[k] > WINDOW for k in eqn.params.axes)
+
+
+def written_out(eqn: ir.Eqn) -> Jaxpr | None:
+    """The jaxpr that is lowered in place of an equation, at the line of that; None if it is like one operation.
+
+    It is where a library reduces: other operations read its result from memory, and nothing from before that is kept.
+    """
+    rule = rules.written_out_rules.find(eqn.primitive)
+    if rule is None:
+        return None
+    jaxpr = rule([a.aval for a in eqn.invars], eqn.params)
+    if any(e.primitive.name in IN_LIBRARY and is_in_library(e) for e in jaxpr.eqns):
+        return None
+    return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])
+
+
+def adds_elements(eqn: ir.Eqn) -> bool:
+    """Whether an equation adds elements to an array."""
+    return eqn.primitive is prims.put_p and eqn.params.kind == "add"
+
+
+def selects_by_element(eqn: ir.Eqn) -> bool:
+    """Whether an equation selects each element by one of the same place."""
+    return eqn.primitive is prims.select_p and eqn.invars[0].aval.ndim == eqn.outvars[0].aval.ndim
+
+
+def runs_across(eqn: ir.Eqn) -> bool:
+    """Whether an equation gives running results along an axis that is not the first."""
+    if not isinstance(eqn.params, running.CumulativeParams):
+        return False
+    return any(n != 1 for n in eqn.outvars[0].aval.shape[: eqn.params.axis])
+
+
+def bodies(eqn: ir.Eqn) -> list[rules.Body]:
+    """The bodies of an equation that holds programs."""
+    rule = rules.bodies_rules.find(eqn.primitive)
+    return rule(eqn.params) if rule else []
