@@ -9,7 +9,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop import nn
-from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
+from fiveloop.core import grad, jit, make_jaxpr, prims, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import checkpoint, policies
 from fiveloop.remat.timeline import peak, timeline, upper
@@ -49,6 +49,12 @@ def test_light_equations_are_fused_and_an_operand_is_written_over() -> None:
 def test_arguments_results_and_numbers_take_nothing() -> None:
     assert bytes_of(lambda x: (x, x * 2.0), X) == (0,)
     assert timeline(make_jaxpr(lambda x: x)(X)).at_peak == ()
+
+
+def test_another_form_of_a_constant_takes_nothing() -> None:
+    places = np.arange(8, dtype=np.int32)
+    jaxpr = make_jaxpr(lambda x: prims.cumsum(prims.reshape(places, (8, 1)), axis=0) * x)(X)
+    assert peak(jaxpr) == places.nbytes
 
 
 def test_a_contraction_may_run_before_another_of_its_operand_is_ready() -> None:

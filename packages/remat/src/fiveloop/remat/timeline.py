@@ -392,7 +392,7 @@ class _Layout:
                 if not op.view:
                     eqn, at = op.eqn, position
                 spans[root] = eqn, at, start, max(end, last[v])
-        args = {_root(owner, v) for v in range(self.num_given)}
+        args = {-1, *(_root(owner, v) for v in range(self.num_given))}  # and forms of constants
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
         made_at = self.depth_first(barriers=False)  # which the compiler has taken out by now
         made = {
