@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
-import numpy as np
-
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
@@ -17,15 +15,19 @@ from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save
-from fiveloop.remat.budget.search import MOST, Chain, Search
+from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SIMULATED, LOOP = 16_000, 100
-"""How many equations are simulated at most, those of all plans counted, to find what whole plans need, and as how many
+SIMULATED, LOOP = 40_000, 100
+"""How many equations are simulated at most, those of all plans counted, to find the least of all plans, and as how many
 one with bodies counts."""
+
+FIRST, SURE = 3, 0.8
+"""Else it is that of so many plans of each kind, and a plan is taken to need so much at least of what its stages need,
+put together, beside the least that is known of plans."""
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
@@ -85,21 +87,15 @@ class Planner:
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
         written = [*map(self._candidate, self._written(everything))]
-        kinds = [*self._thinned([*fronts, written]), self._unchanged()]
+        kinds = [*fronts, written, self._unchanged()]
         self.plans = sorted(
             {c.plan: c for c in chain.from_iterable(kinds)}.values(),
             key=lambda c: (-c.time, -c.again, c.bytes),
         )
+        first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
+        all_told = len(self.plans) * _work_of(self.program.jaxpr) <= SIMULATED
+        self.known = self.plans if all_told else [self.all, *chain.from_iterable(first)]
         self._bytes: dict[Plan, int] = {}
-
-    def _thinned(self, kinds: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Kinds of plans with so few of each, the smallest and the largest among them, that there is time for all."""
-        found = [sorted(kind, key=_bytes_of) for kind in kinds]
-        whole = len(self.program.jaxpr.eqns) <= LARGE
-        most = SIMULATED // max(_work_of(self.program.jaxpr), 1) if whole else 2 * MOST
-        share = min(most / sum(map(len, found)), 1.0)
-        places = [np.linspace(0, len(k) - 1, max(int(share * len(k)), 2)) for k in found]
-        return [[k[int(p)] for p in ps.round()] for k, ps in zip(found, places, strict=True)]
 
     def _chains(self) -> Iterator[Chain]:
         """The chain, and one whose stages at the ends of skips are checkpoints.
@@ -165,8 +161,16 @@ class Planner:
         """The plans that some budget leads to, with the bytes that they need, the compiler's margin included."""
         return _envelope([replace(c, bytes=self.bytes_of(c)) for c in self.plans])
 
+    def weighed(self) -> list[Candidate]:
+        """The plans that have been simulated, but for those that another betters."""
+        asked = [c for c in self.plans if c.plan in self._bytes]
+        return _envelope([replace(c, bytes=self.bytes_of(c)) for c in asked])
+
     def bytes_of(self, c: Candidate) -> int:
-        """The bytes that a plan needs, with what the compiler may need more; it is simulated when it is asked for."""
+        """The bytes that a plan needs, with what the compiler may need more, and the least at least."""
+        return max(self._simulated(c), self.least)
+
+    def _simulated(self, c: Candidate) -> int:
         if c.plan not in self._bytes:
             whole = len(self.program.jaxpr.eqns) <= LARGE
             self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
@@ -175,12 +179,12 @@ class Planner:
     @cached_property
     def least(self) -> int:
         """The fewest bytes that a plan needs."""
-        return min(map(self.bytes_of, self.plans))
+        return min(map(self._simulated, self.known))
 
     @property
     def everything(self) -> int:
         """The bytes that saving everything needs which the user's policy does not decide."""
-        return max(self.bytes_of(self.all), self.least)
+        return self.bytes_of(self.all)
 
     def need(self, plan: Plan) -> int:
         """The bytes that a plan needs, with a margin."""
@@ -223,9 +227,15 @@ class Planner:
         return found
 
     def within(self, size: int) -> Candidate | None:
-        """The fastest plan that needs at most so many bytes."""
-        found = (c for c in reversed(self.plans) if self.bytes_of(c) <= size)
-        return next((replace(c, bytes=self.bytes_of(c)) for c in found), None)
+        """The fastest plan that needs at most so many bytes.
+
+        Where there is no time for all, those are passed over whose stages need far more, put together.
+        """
+        sure = SURE * min(self._simulated(c) / max(c.bytes, 1) for c in self.known)
+        for c in reversed(self.plans):
+            if (c in self.known or c.bytes * sure <= size) and self.bytes_of(c) <= size:
+                return replace(c, bytes=self.bytes_of(c))
+        return None
 
 
 def _work_of(jaxpr: Jaxpr) -> int:
@@ -349,6 +359,6 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
         )
     # A plan of more bytes than saving everything needs was weighed only to be passed over.
     shown_most = max(most, chosen.bytes)
-    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.candidates if c.bytes <= shown_most)
+    weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed() if c.bytes <= shown_most)
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
     return Outcome(choice, planner.program.cuts, chosen.plan)
