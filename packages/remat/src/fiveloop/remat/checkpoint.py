@@ -81,9 +81,9 @@ def checkpoint(
     else:
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
+    again = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
     if fun is None:
-        how: dict[str, Any] = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-        return partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart, **how)
+        return partial(again, static_argnums=static_argnums, static_argnames=static_argnames)
     extend.check_callable("checkpoint", fun)
     if isinstance(fun, transforms.Composable):
         raise TypeError(
@@ -91,8 +91,7 @@ def checkpoint(
         )
     statics = (static_argnums, static_argnames)
     if any(given or not isinstance(given, tuple | list) for given in statics):
-        inner = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
-        return arguments.with_static("checkpoint", fun, static_argnums, static_argnames, inner)
+        return arguments.with_static("checkpoint", fun, static_argnums, static_argnames, again)
 
     naming = flatten.argument_naming("checkpoint", fun)
 
