@@ -63,9 +63,9 @@ def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
     Of a loop's array of all steps that is what makes the value of one step.
     """
     for body in bodies_of(eqn):
-        operands = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
-        states = [v for v, a in operands if v.aval.accumulates and not a.aval.accumulates]
-        results = [*body.jaxpr.outvars, *reversed(states)]
+        results = [*body.jaxpr.outvars]
+        if len(results) < len(eqn.outvars):
+            results = [*results, *_states(eqn, body)]
         if len(results) == len(eqn.outvars):
             found = maker_in(body.jaxpr, results[position])
             if found is not None:
@@ -73,17 +73,24 @@ def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
     return Maker(eqn, jaxpr)
 
 
+def _states(eqn: ir.Eqn, body: rules.Body) -> list[ir.Var]:
+    """The Refs of a body whose last contents are results, for they stand for values."""
+    pairs = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
+    return [v for v, a in pairs if v.aval.accumulates and not a.aval.accumulates][::-1]
+
+
 def maker_in(jaxpr: Jaxpr, atom: ir.Atom) -> Maker | None:
     """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
-    for eqn in reversed(jaxpr.eqns):
-        if atom in eqn.outvars and eqn.primitive is prims.to_memory_p:
-            atom = eqn.invars[0]
-        elif atom in eqn.outvars:
-            made = ir.used_vars(eqn.invars)
-            return maker_of(eqn, eqn.outvars.index(atom), jaxpr) if made else None
-        if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
-            return _given(jaxpr, eqn, atom)
-    return None
+    if atom.aval.accumulates:
+        for eqn in reversed(jaxpr.eqns):
+            if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
+                return _given(jaxpr, eqn, atom)
+    made = ir.maker(atom, ir.makers(jaxpr))
+    if made is None or not ir.used_vars(made.invars):
+        return None
+    if made.primitive is prims.to_memory_p:
+        return maker_in(jaxpr, made.invars[0])
+    return maker_of(made, made.outvars.index(atom), jaxpr)
 
 
 def _given(jaxpr: Jaxpr, eqn: ir.Eqn, ref: ir.Atom) -> Maker | None:

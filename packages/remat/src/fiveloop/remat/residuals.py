@@ -173,17 +173,17 @@ class Halves:
         """The residuals with all that is known of them."""
         makers = [_maker(self.known, atom) for atom in self.kept]
         at_hand = {v for m in makers if m for v in m.eqn.outvars}
+        linear = [k >= self.num_res for k in range(len(self.linear.invars))]
+        uses = _Uses(self.linear, linear)
         found = [
-            self._residual(*given, at_hand)
-            for given in zip(self.kept, makers, self.linear.invars, strict=False)
+            self._residual(atom, made, tuple(dict.fromkeys(uses.needs(binder))), at_hand)
+            for atom, made, binder in zip(self.kept, makers, self.linear.invars, strict=False)
         ]
         return SavedResiduals(tuple(found))
 
     def _residual(
-        self, atom: ir.Atom, made: Maker | None, binder: ir.Var, at_hand: set[ir.Var]
+        self, atom: ir.Atom, made: Maker | None, needs: tuple[Need, ...], at_hand: set[ir.Var]
     ) -> Residual:
-        linear = tuple(k >= self.num_res for k in range(len(self.linear.invars)))
-        needs = tuple(dict.fromkeys(_needs(self.linear, binder, linear)))
         if made is None:
             literal = isinstance(atom, ir.Literal)
             origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
@@ -362,37 +362,46 @@ def _flops_again(made: Maker, at_hand: set[ir.Var]) -> int:
     return sum(flops[eqn] for eqn in again)
 
 
-@ir.once_per(lambda jaxpr, linear: (jaxpr, linear))
-def _linear_in(jaxpr: Jaxpr, linear: util.Mask) -> set[ir.Var]:
-    """The variables that depend on linear inputs; what computes the others again is nonlinear."""
-    return ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
+class _Uses:
+    """Who needs the values of a jaxpr, at any depth and through what only hands them on.
 
-
-def _needs(jaxpr: Jaxpr, v: ir.Var, linear: util.Mask, within: bool = False) -> Iterator[Need]:
-    """The equations that use a value, at any depth and through what only hands it on.
-
-    `linear` inputs lead to what is not computed again, `within` a call that computes again.
+    `linear` inputs lead to what is not computed again.
     """
-    late = _linear_in(jaxpr, linear)
-    for eqn in ir.users(jaxpr).get(v, ()):
-        bodies = [body for body in bodies_of(eqn) if body.plain]
-        given = max((len(body.jaxpr.invars) for body in bodies), default=0)
-        for body in bodies:
-            pairs = [*zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)]
-            after = {binder for binder, operand in pairs if operand in late}
-            inner = tuple([binder in after for binder in body.jaxpr.invars])
-            for binder, operand in pairs:
-                if operand is v:
-                    again = within or body.role == "recomputed"
-                    yield from _needs(body.jaxpr, binder, inner, again)
-        # The operands that no body gets, such as the index of a branch.
-        own = eqn.invars[: max(len(eqn.invars) - given, 0)]
-        if not bodies and _hands_on(eqn):
-            for out in eqn.outvars:
-                yield from _needs(jaxpr, out, linear, within)
-        elif v in own:
-            again = within and late.isdisjoint([*eqn.outvars, *ir.changed_refs(eqn)])
-            yield Need(eqn.primitive.name, eqn.source, again)
+
+    def __init__(self, jaxpr: Jaxpr, linear: Sequence[bool]) -> None:
+        self.users = ir.users(jaxpr)
+        self.late = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
+        self._given: dict[ir.Eqn, dict[ir.Atom, list[tuple[_Uses, ir.Var, bool]]]] = {}
+
+    def needs(self, v: ir.Var, within: bool = False) -> Iterator[Need]:
+        """The equations that use a value; `within` says that it is one of a call that computes again."""
+        for eqn in self.users.get(v, ()):
+            bodies = [body for body in bodies_of(eqn) if body.plain]
+            given = max((len(body.jaxpr.invars) for body in bodies), default=0)
+            for uses, binder, again in self.given(eqn, bodies).get(v, ()):
+                yield from uses.needs(binder, within or again)
+            # The operands that no body gets, such as the index of a branch.
+            own = eqn.invars[: max(len(eqn.invars) - given, 0)]
+            if not bodies and _hands_on(eqn):
+                for out in eqn.outvars:
+                    yield from self.needs(out, within)
+            elif v in own:
+                again = within and self.late.isdisjoint([*eqn.outvars, *ir.changed_refs(eqn)])
+                yield Need(eqn.primitive.name, eqn.source, again)
+
+    def given(
+        self, eqn: ir.Eqn, bodies: Sequence[rules.Body]
+    ) -> dict[ir.Atom, list[tuple[_Uses, ir.Var, bool]]]:
+        """For each operand the binders that it gets in bodies, and whether these compute again."""
+        if eqn not in self._given:
+            found = self._given[eqn] = {}
+            for body in bodies:
+                pairs = [*zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)]
+                after = {binder for binder, operand in pairs if operand in self.late}
+                uses = _Uses(body.jaxpr, [binder in after for binder in body.jaxpr.invars])
+                for binder, operand in pairs:
+                    found.setdefault(operand, []).append((uses, binder, body.role == "recomputed"))
+        return self._given[eqn]
 
 
 def _hands_on(eqn: ir.Eqn) -> bool:

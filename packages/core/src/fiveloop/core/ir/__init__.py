@@ -9,7 +9,7 @@ from .axes import unbound
 from .jaxpr import Effect, Effects, NO_EFFECTS, PositionalEffect, Typing, effects_text
 from .jaxpr import map_positions, mutated_positions, returning, Atom, Constant, Eqn, Jaxpr, Label
 from .jaxpr import Literal, NO_PARAMS, NoParams, Primitive, Var, all_atoms, effects_of, has_effect
-from .jaxpr import is_scalar, jaxprs_in, once_per, once_per_jaxpr, used_vars, vars_in_order
+from .jaxpr import is_scalar, jaxprs_in, key_of, once_per, once_per_jaxpr, used_vars, vars_in_order
 from .jaxpr import with_jaxprs
 from .graph import acts, changed_refs, holding, invariant, maker, makers, must_stay, mutated, needed
 from .graph import primitives_in, prune, reachable, touched_refs, used_by, users, Environment, Step

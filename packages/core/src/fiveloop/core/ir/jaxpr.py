@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache, wraps
@@ -364,6 +365,12 @@ def is_scalar(literal: Literal) -> bool:
     return hasattr(type(value), "host") and isinstance(value.host, np.ndarray)
 
 
+def key_of(literal: Literal) -> Hashable:
+    """Equal for literals that are the same number of the same type, or the same array."""
+    value: Any = literal.value
+    return (literal.aval, value.host.tobytes()) if is_scalar(literal) else id(value)
+
+
 def effects_of(invars: Sequence[Var], eqns: Iterable[Eqn]) -> Effects:
     """The effects of equations, as positions of the binders; those on inner variables stay inside."""
     place: dict[Atom, int] = {v: i for i, v in enumerate(invars)}
@@ -380,11 +387,31 @@ def _names_in(kind: Any) -> tuple[str, ...]:
     return tuple([f.name for f in fields(kind)]) if is_dataclass(kind) else ()
 
 
+_PLAIN = re.compile(
+    r"(int|bool|str|float|bytes|None|(ir\.)?Shape|(ir\.)?Dim|Axes|np\.dtype\[Any\]|tuple\[|\.\.\.|[], |])*"
+)
+
+
+@cache
+def _names_of_holders(kind: Any) -> tuple[str, ...]:
+    """The names of what may hold a jaxpr in params of a class: all but numbers, strings and sizes, by their
+    annotations.
+    """
+    if not is_dataclass(kind):
+        return ()
+    types = {f.name: getattr(f.type, "__name__", str(f.type)) for f in fields(kind)}
+    return tuple([name for name, text in types.items() if not _PLAIN.fullmatch(text)])
+
+
 def values_in(params: Any) -> list[Any]:
     """What params hold, directly or in tuples."""
     kind: Any = type(params)
+    return _values(params, _names_in(kind))
+
+
+def _values(params: Any, names: Iterable[str]) -> list[Any]:
     found: list[Any] = []
-    for name in _names_in(kind):
+    for name in names:
         _add_values(getattr(params, name), found)
     return found
 
@@ -422,7 +449,9 @@ def jaxprs_in(params: Any) -> list[Jaxpr]:
         b:f32*[] = mul a a
       in (b,) }
     """
-    return [x for x in values_in(params) if isinstance(x, Jaxpr)]
+    kind: Any = type(params)
+    names = _names_of_holders(kind)
+    return [x for x in _values(params, names) if isinstance(x, Jaxpr)] if names else []
 
 
 def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:

@@ -110,10 +110,14 @@ def _dot_aval(avals: ir.Avals, p: DotParams) -> list[ir.Aval]:
             check.bad_value(
                 f"dot_general: an axis of {aval} is both contracted and a batch axis: {p}"
             )
+    return [_product_aval(x, y, p)]
+
+
+def _product_aval(x: ir.Aval, y: ir.Aval, p: DotParams) -> ir.Aval:
     left = [x.shape[k] for k in (*p.batch[0], *p.free(0, x.ndim))]
     shape = (*left, *[y.shape[k] for k in p.free(1, y.ndim)])
     weak = x.weak_type and y.weak_type and p.out_dtype is None
-    return [ir.ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)]
+    return ir.ShapedArray(shape, x.dtype if p.out_dtype is None else p.out_dtype, weak)
 
 
 LANES, LEAST_TERMS, MOST_ELEMENTS, LEAST_TURNS = 16, 4, 8192, 64
@@ -228,7 +232,7 @@ def _dot_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: DotParams)
 
 
 def _dot_cost(avals: ir.Avals, p: DotParams) -> rules.Cost:
-    (out,) = _dot_aval(avals, p)
+    out = _product_aval(avals[0], avals[1], p)
     flops = 2 * ir.size_of(out.shape) * ir.size_of([avals[0].shape[k] for k in p.contract[0]])
     return rules.Cost(flops, ir.bytes_of([*avals, out]))
 

@@ -11,7 +11,7 @@ writes it; otherwise the values read from it are saved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal as OneOf
 
 from fiveloop.core import ir, prims, rules, util
@@ -212,7 +212,7 @@ class _Splitter:
         # What is kept of the equation in any case.
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         plan = replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
-        return rule(plan, unknown, inst, eqn)
+        return _cut_once(rule, plan, tuple(unknown), tuple(inst), eqn)
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
@@ -388,6 +388,45 @@ class _Splitter:
             known[a] = "output", k
         known |= {v: ("input", k) for k, v in enumerate(self.jaxpr.invars)}
         return tuple([known.get(v, ("saved", 0)) for v in residuals])
+
+
+def _cut_once(
+    rule: rules.Split, plan: policies.SavingPlan, unknown: util.Mask, inst: util.Mask, eqn: ir.Eqn
+) -> rules.EqnSplit:
+    """What a rule makes of an equation, made once for those that differ in their variables alone and hold a jaxpr."""
+    inner = next(iter(ir.jaxprs_in(eqn.params)), None)
+    key = ("cut", plan, unknown, inst, eqn.params, eqn.source, *_operands_of(eqn))
+    if inner is None or not util.has_hash(key):
+        return rule(plan, unknown, inst, eqn)
+    like, cut = inner.remember(key, lambda: (eqn, rule(plan, unknown, inst, eqn)))
+    return cut if like is eqn else _in_variables_of(eqn, like, cut)
+
+
+def _operands_of(eqn: ir.Eqn) -> Iterator[Hashable]:
+    """The types of the operands and results, which operands are one variable, and which constants others are."""
+    first = {a: k for k, a in reversed([*enumerate(eqn.invars)]) if isinstance(a, ir.Var)}
+    yield from (a.aval for a in (*eqn.invars, *eqn.outvars))
+    for a in eqn.invars:
+        yield first[a] if isinstance(a, ir.Var) else ir.key_of(a)
+
+
+def _in_variables_of(eqn: ir.Eqn, like: ir.Eqn, cut: rules.EqnSplit) -> rules.EqnSplit:
+    """What became of one equation as what becomes of another that differs in its variables alone."""
+    operands = {v: a for v, a in zip(like.invars, eqn.invars, strict=True) if isinstance(v, ir.Var)}
+    results = dict(zip(like.outvars, eqn.outvars, strict=True))
+    names: dict[ir.Var, ir.Atom] = {**operands, **results}
+    made: dict[ir.Eqn, ir.Eqn] = {}
+
+    def renamed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn]:
+        for old in eqns:
+            outs = tuple([results.setdefault(v, ir.Var(v.aval)) for v in old.outvars])
+            names.update(zip(old.outvars, outs, strict=True))
+            made.setdefault(old, ir.rename(old, names).replace(outvars=outs))
+        return [made[old] for old in eqns]
+
+    known, staged = renamed(cut.known), renamed(cut.staged)
+    again = None if cut.again is None else renamed(cut.again)
+    return rules.EqnSplit(known, staged, cut.out_unknown, again)
 
 
 def _move(x: ir.Var, moved: ir.Var, memory: str, source: ir.Source | None) -> ir.Eqn:

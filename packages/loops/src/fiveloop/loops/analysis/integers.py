@@ -255,8 +255,7 @@ class Equal:
         """An object that is the same for operands known to be equal."""
         if isinstance(atom, ir.Var):
             return self._same.get(atom, atom)
-        value: Any = atom.value
-        return (atom.aval, value.host.tobytes()) if ir.is_scalar(atom) else id(value)
+        return ir.key_of(atom)
 
     def note(self, eqn: ir.Eqn) -> None:
         """Note what an equation computes."""

@@ -12,8 +12,8 @@ from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms import Candidate, policies
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.plans import Again, Option, Parts, Save
-from fiveloop.remat.budget.segments import body_of, in_parts, with_given
+from fiveloop.remat.budget.plans import Again, Option, Parts, Plan, Save
+from fiveloop.remat.budget.segments import Body, body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, most_alive, size_of, unknown_vars
 from fiveloop.remat.makers import bodies_of
 from fiveloop.remat.policies import (
@@ -98,9 +98,10 @@ class Weighing:
     def options(self, most: int) -> list[Option]:
         """At most so many ways, but for those that another betters; the first saves everything.
 
-        Where there is no time to split the stage twice, all and nothing are estimated as they are.
+        Where there is no time to split the stage twice, all and nothing are estimated as they are. Not so what loops
+        save of all steps.
         """
-        if most < 2:
+        if most < 2 and not holds_loop(self.jaxpr):
             return rough_options(self.jaxpr, self.unknown)
         first = self.option(None)
         if not any(self.unknown):
@@ -160,7 +161,24 @@ class Weighing:
         else:
             forward = timeline.peak(cut.known, part=True)
             backward = timeline.peak(passes.backward, part=True)
-        return Option(policy, kept + sum(map(size_of, outs)), forward, backward, flops, parts)
+        given = tuple(t and not u for t, u in zip(cut.staged_in, self.unknown, strict=True))
+        return Option(
+            policy,
+            kept + sum(map(size_of, outs)),
+            forward,
+            backward,
+            flops,
+            parts,
+            given=given,
+        )
+
+    def stacks(self) -> int:
+        """The bytes that loops save of all steps where nothing else is saved."""
+        if not any(self.unknown) or not holds_loop(self.jaxpr):
+            return 0
+        cut = both_passes(self.jaxpr, self.unknown, with_given(nothing_saveable, self.given)).cut
+        pairs = zip(cut.residuals, cut.sources, strict=True)
+        return sum(size_of(v) for v, (kind, _) in pairs if kind == "saved")
 
     def cuts(self, less: Option, more: Option, most: int) -> list[Option]:
         """At most so many options between two that compute less and more again, by minimum cuts.
@@ -250,8 +268,21 @@ def ways_of(
     body = body_of(eqn, unknown) if any(unknown) else None
     if body is None or not body.computed.eqns or not any(body.unknown):
         return []
+    key = ("ways", eqn.params, unknown, given, most)
+    return body.whole.jaxpr.remember(key, lambda: _ways_through(body, given, most))
+
+
+def _ways_through(body: Body, given: transforms.Policy | None, most: int) -> list[Way]:
+    """Ways through the body of a loop."""
     program = Program(body.computed, body.unknown, STAGES, least=SMALL)
     trips = body.whole.trips
+    carried = body.carried
+
+    def with_carried(way: Way, plan: Plan, program: Program) -> Way:
+        """The way with what it keeps of the carry, which other steps write over."""
+        used = carried & {v for step in plan for v in _given(program, step)}
+        return replace(way, kept=way.kept + trips * sum(map(size_of, used)))
+
     steps = _steps(program, given, most)
     needs = {need for each in steps.values() for _, need, _, _ in each}
     rooms = np.quantile(sorted(needs), np.linspace(0, 1, ROOMS), method="nearest")
@@ -273,7 +304,7 @@ def ways_of(
                 if way.parts is not None
             ]
             at.append(_front(more))
-        found += at[-1]
+        found += [with_carried(way, way.parts.plan, program) for way in at[-1] if way.parts]
     whole = Weighing(body.computed, body.unknown, given)
     first, ends = whole.option(None), (0, len(body.computed.eqns))
     beside = max(program.cotangents()[1])
@@ -281,7 +312,10 @@ def ways_of(
         o = whole.option(policy).beside(first)
         parts = Parts(ends, (Save(0, 1, o),))
         kept, again = trips * o.kept, trips * o.again
-        written.append(Way(parts, kept, again, o.kept + o.backward + beside, written=True))
+        way = Way(parts, kept, again, o.kept + o.backward + beside, written=True)
+        written.append(
+            with_carried(way, parts.plan, Program(body.computed, body.unknown, cuts=ends))
+        )
     return [*written, *_front(found)]
 
 
@@ -317,6 +351,12 @@ def _steps(
                 run = Again(first, last, plan)
                 found[first, last].append((run, need, int(crossing[first, last]), again))
     return found
+
+
+def _given(program: Program, step: Save | Again) -> Sequence[ir.Var]:
+    """The operands of a step's stages that its way back uses."""
+    ins = program.stage(step.first, step.last).ins
+    return util.select_by(step.option.given, ins) if isinstance(step, Save) else ins
 
 
 def _front(found: Sequence[Way]) -> list[Way]:

@@ -17,13 +17,12 @@ from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loo
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
-from fiveloop.remat.budget.stages import Program, size_of
+from fiveloop.remat.budget.stages import Program, effort, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SIMULATED, LOOP = 40_000, 100
-"""How many equations are simulated at most, those of all plans counted, to find the least of all plans, and as how many
-one with bodies counts."""
+SIMULATED = 8_000
+"""How many equations are simulated at most, those of all plans counted, to find the least of all plans."""
 
 FIRST, SURE = 3, 0.8
 """Else it is that of so many plans of each kind, and a plan is taken to need so much at least of what its stages need,
@@ -93,7 +92,7 @@ class Planner:
             key=lambda c: (-c.time, -c.again, c.bytes),
         )
         first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
-        all_told = len(self.plans) * _work_of(self.program.jaxpr) <= SIMULATED
+        all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
         self.known = self.plans if all_told else [self.all, *chain.from_iterable(first)]
         self._bytes: dict[Plan, int] = {}
 
@@ -134,7 +133,7 @@ class Planner:
     def _unchanged(self) -> list[Candidate]:
         """The program without a checkpoint: a minimum cut decides what its loops and branches save."""
         jaxpr = self.program.jaxpr
-        if self.given is not None or not len(jaxpr.eqns) < _work_of(jaxpr) <= SIMULATED:
+        if self.given is not None or not len(jaxpr.eqns) < effort(jaxpr) <= LARGE:
             return []
         passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
         flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
@@ -144,17 +143,22 @@ class Planner:
 
     def _wholes(self) -> list[tuple[int, int]]:
         """All stages, and those without what is before or behind most of them, as far as there is time."""
-        size, each = self.program.size, len(WRITTEN) * _work_of(self.program.jaxpr)
+        size, each = self.program.size, len(WRITTEN) * effort(self.program.jaxpr)
         found = [(first, last) for last in range(size, size // 2, -1) for first in (0, 1)]
         return [(first, last) for first, last in found[: WORK // max(each, 1)] if first < last]
 
     def _candidate(self, plan: Plan) -> Candidate:
-        jaxpr = self.program.jaxpr
-        made = ir.used_vars(jaxpr.outvars) & ({*self.program.made} - self.program.unknown)
-        kept = self.chain.kept(plan) - sum(map(size_of, made))
+        kept = self.chain.kept(plan) - self._results
         again = self.chain.again(plan) + self.decided
-        time = transforms.gradient_time(jaxpr, again, kept)
+        time = transforms.gradient_time(self.program.jaxpr, again, kept)
         return Candidate(plan, self.chain.peak(plan), _rounded(time), again)
+
+    @cached_property
+    def _results(self) -> int:
+        """The bytes of the results of the forward pass, which are there in any case."""
+        program = self.program
+        outs = ir.used_vars(program.jaxpr.outvars) - program.unknown
+        return sum(size_of(v) for v in outs if v in program.made)
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -172,7 +176,7 @@ class Planner:
 
     def _simulated(self, c: Candidate) -> int:
         if c.plan not in self._bytes:
-            whole = len(self.program.jaxpr.eqns) <= LARGE
+            whole = effort(self.program.jaxpr) <= LARGE
             self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
         return self._bytes[c.plan]
 
@@ -206,14 +210,16 @@ class Planner:
     def _chain(self) -> Chain:
         keys = [self.program.weighed(k, k + 1) for k in range(self.program.size)]
         kinds = dict.fromkeys(keys)
-        self._most = WORK // max(sum(len(jaxpr.eqns) for jaxpr, _ in kinds), 1)
+        self._most = WORK // max(sum(effort(jaxpr) for jaxpr, _ in kinds), 1)
         options = {key: Weighing(*key, self.given).options(self._most) for key in kinds}
         forward = {key: known_flops(*key) for key in kinds}
+        stacks = {key: Weighing(*key, self.given).stacks() for key in kinds}
         return Chain(
             [options[key] for key in keys],
             self.program.crossing(),
             *self.program.cotangents(),
             [forward[key] for key in keys],
+            [stacks[key] for key in keys],
         )
 
     def _under(self, runs: Sequence[tuple[int, int]]) -> list[list[Save]]:
@@ -236,11 +242,6 @@ class Planner:
             if (c in self.known or c.bytes * sure <= size) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
-
-
-def _work_of(jaxpr: Jaxpr) -> int:
-    """How many equations a jaxpr is worth to those who split or simulate it."""
-    return sum(LOOP if ir.jaxprs_in(eqn.params) else 1 for eqn in jaxpr.eqns)
 
 
 def _bytes_of(c: Candidate) -> int:
@@ -319,8 +320,13 @@ class Outcome:
 
     def written(self, p: CheckpointParams, unknown: util.Mask) -> Jaxpr:
         """The program by the plan."""
-        program = Program(p.jaxpr, unknown, cuts=self.cuts)
+        program = _program(p.jaxpr, unknown, self.cuts)
         return Segments(program, _given(p), p.origin.name).jaxpr(self.plan)
+
+
+@ir.once_per_jaxpr
+def _program(jaxpr: Jaxpr, unknown: util.Mask, cuts: tuple[int, ...]) -> Program:
+    return Program(jaxpr, unknown, cuts=cuts)
 
 
 _OUTCOMES: util.BoundedTable[Outcome] = util.BoundedTable(256)

@@ -16,6 +16,7 @@ class Option:
     `backward` the bytes needed at most on either way besides these, `again` the operations that are done twice.
     A stage without a policy stays as it is, and keeps what its backward pass uses. `parts` are those of the bodies of
     the stage's loops, where these follow plans of their own; one that is `written` has them under what people write.
+    `given` says which operands of the stage its way back uses.
     """
 
     policy: transforms.Policy | None
@@ -25,6 +26,7 @@ class Option:
     again: int
     parts: tuple[Parts | None, ...] = ()
     written: bool = False
+    given: tuple[bool, ...] = ()
 
     def beside(self, first: Option) -> Option:
         """The option, where `again` are all operations of both passes, beside one that computes nothing again."""

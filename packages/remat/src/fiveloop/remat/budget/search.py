@@ -36,6 +36,7 @@ class Chain:
 
     `options` are those of each stage. `crossing[s, t]` are the bytes made in stages [s, t) and used later, `pending`
     those of the cotangents that are there before each stage is gone back through, and `cotangents` while it is.
+    `stacks` are the bytes that loops save of all steps of each stage, whatever the policy around them.
     """
 
     options: Sequence[Sequence[Option]]
@@ -43,6 +44,14 @@ class Chain:
     pending: Sequence[int]
     cotangents: Sequence[int]
     forward_flops: Sequence[int]
+    stacks: Sequence[int]
+
+    @cached_property
+    def kept_of_runs(self) -> np.ndarray:
+        """The bytes that a run of stages [s, t) keeps."""
+        before = np.cumsum([0, *self.stacks])
+        found: np.ndarray = self.crossing + np.maximum(before[None, :] - before[:, None], 0)
+        return found
 
     @cached_property
     def forward_needs(self) -> np.ndarray:
@@ -82,7 +91,7 @@ class Chain:
     def kept(self, plan: Plan) -> int:
         """The bytes that a plan saves between the two passes."""
         each = [
-            s.option.kept if isinstance(s, Save) else int(self.crossing[s.first, s.last])
+            s.option.kept if isinstance(s, Save) else int(self.kept_of_runs[s.first, s.last])
             for s in plan
         ]
         return sum(each)
@@ -162,7 +171,7 @@ class Search:
                 least[depth - 1, first, middles], [chain.pending[m - 1] for m in middles]
             )
             inner += self._with(
-                least[depth, middles, last], chain.crossing[first, middles].tolist()
+                least[depth, middles, last], chain.kept_of_runs[first, middles].tolist()
             )
             inner += np.cumsum(chain.forward_flops[first : last - 2], dtype=np.float32)[:, None]
             found = np.concatenate([found, inner])
@@ -193,5 +202,5 @@ class Search:
         middle = first - choice
         inside = level - self._levels([self.chain.pending[middle - 1]])[0]
         run = Again(first, middle, self._plan(depth - 1, first, middle, inside))
-        left = level - self._levels([self.chain.crossing[first, middle]])[0]
+        left = level - self._levels([self.chain.kept_of_runs[first, middle]])[0]
         return (run, *self._plan(depth, middle, last, left))

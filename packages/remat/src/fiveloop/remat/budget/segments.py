@@ -98,11 +98,22 @@ class Body:
     writes: Sequence[ir.Eqn]
     unknown: util.Mask
 
+    @property
+    def carried(self) -> set[ir.Var]:
+        """What is read of Refs that the body changes."""
+        changed = {v for eqn in self.writes for v in ir.changed_refs(eqn)}
+        reads = (e for e in self.reads if not changed.isdisjoint(e.invars))
+        return {v for eqn in reads for v in eqn.outvars}
+
     def in_parts(self, parts: Parts, given: transforms.Policy | None, name: str) -> Jaxpr:
-        """The body, of which what is computed follows a plan."""
-        program = Program(self.computed, self.unknown, cuts=parts.cuts)
-        eqns = Segments(program, given, name).jaxpr(parts.plan).eqns
-        return self.jaxpr.replace(eqns=[*self.reads, *eqns, *self.writes])
+        """The body, of which what is computed follows a plan; the same one for loops with the same body."""
+
+        def make() -> Jaxpr:
+            program = Program(self.computed, self.unknown, cuts=parts.cuts)
+            eqns = Segments(program, given, name).jaxpr(parts.plan).eqns
+            return self.jaxpr.replace(eqns=[*self.reads, *eqns, *self.writes])
+
+        return self.whole.jaxpr.remember(("in parts", self.unknown, parts, given, name), make)
 
 
 def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:

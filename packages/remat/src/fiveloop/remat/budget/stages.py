@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property, partial, reduce
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache, cached_property, partial, reduce
 from itertools import accumulate, chain, pairwise, takewhile
 
 import numpy as np
@@ -28,6 +28,9 @@ TINY = 0.1
 
 EDGES = 2
 """How many places a class has at most that may be those of the first or the last of equal parts."""
+
+BODY = 4
+"""As how many equations one counts that is in a body, which is split, planned and discharged by itself."""
 
 ALIKE = 0.98
 """Places to cut whose worth differs by less than this ratio are taken or left together."""
@@ -61,7 +64,8 @@ class Program:
     ) -> None:
         self.most = most
         self.least = least
-        self.jaxpr, self.num_parts = parts_first(without_local_refs(without_calls(jaxpr)))
+        whole = with_equal_shared(without_local_refs(without_calls(jaxpr)))
+        self.jaxpr, self.num_parts = parts_first(whole)
         self.unknown = unknown_vars(self.jaxpr, unknown_in)
         self.made: dict[ir.Var, int] = {}
         self.last: dict[ir.Var, int] = {}
@@ -70,6 +74,8 @@ class Program:
             self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
         end = len(self.jaxpr.eqns)
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
+        self.equal = _Likeness(cache(_params), ir.key_of)
+        self.alike = _Likeness(cache(_params_but_places), lambda a: a.aval)
         self.cuts = tuple(cuts) or self._with_last_equal((0, *self._chosen(), end))
         self._shared: dict[Hashable, Jaxpr] = {}
         self._alike: dict[Hashable, Jaxpr] = {}
@@ -116,14 +122,16 @@ class Program:
         jaxpr = stage.jaxpr
         key = jaxpr.remember(
             "alike",
-            lambda: _structure(jaxpr.eqns, jaxpr.invars, ir.vars_in_order(jaxpr.outvars), _ALIKE),
+            lambda: _structure(
+                jaxpr.eqns, jaxpr.invars, ir.vars_in_order(jaxpr.outvars), self.alike
+            ),
         )
         return self._alike.setdefault(key, jaxpr), tuple(v in self.unknown for v in stage.ins)
 
     def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
         """Equations as a jaxpr that gives what is used at `stop` or after it."""
         eqns, ins, outs = self._part(eqns, stop)
-        key = _structure(eqns, ins, outs, _EQUAL)
+        key = _structure(eqns, ins, outs, self.equal)
         if key not in self._shared:
             self._shared[key] = Jaxpr(ins, eqns, outs, self.jaxpr.name)
         return Stage(self._shared[key], ins, outs)
@@ -147,8 +155,8 @@ class Program:
         size = self.size
         found = np.zeros((size + 1, size + 1), np.int64)
         for v, k in self.made.items():
-            if v not in self.unknown:
-                first, last = self._stage_at(k), self._stage_at(self.last.get(v, k))
+            first, last = self._stage_at(k), self._stage_at(self.last.get(v, k))
+            if first < last and v not in self.unknown:
                 found[: first + 1, first + 1 : last + 1] += size_of(v)
         return found
 
@@ -165,7 +173,7 @@ class Program:
         size = self.size
         before, during = [0] * size, [0] * size
         by_elements = {v for e in self.jaxpr.eqns for v in transforms.elements_read(e)}
-        for v, stages in self._users().items():
+        for v, stages in self._users.items():
             maker = self._stage_at(self.made[v]) if v in self.made else -1
             if maker < 0 and len(stages) == 1:
                 continue
@@ -179,8 +187,9 @@ class Program:
     def ends_of_skips(self) -> set[int]:
         """The stages that use an unknown value of a stage before the last one."""
         made = {v: self._stage_at(k) for v, k in self.made.items()}
-        return {k for v, stages in self._users().items() for k in stages if made.get(v, k) < k - 1}
+        return {k for v, stages in self._users.items() for k in stages if made.get(v, k) < k - 1}
 
+    @cached_property
     def _users(self) -> dict[ir.Var, set[int]]:
         """The stages that use each unknown value; one that is a result is used after the last."""
         found: dict[ir.Var, set[int]] = {}
@@ -291,7 +300,7 @@ class Program:
 
     def _kind(self, first: int, stop: int) -> Hashable:
         """What some equations cost; equal for alike ones."""
-        return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop), _ALIKE))
+        return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop), self.alike))
 
     @cached_property
     def alive(self) -> list[float]:
@@ -316,13 +325,18 @@ class Program:
 
     @cached_property
     def _during(self) -> list[float]:
-        """The bytes alive while each equation runs that runs others once, as a checkpoint or branch; 0 for others."""
+        """The bytes alive while each equation runs that runs others, a loop's those of all steps; 0 for others."""
         found = []
         for eqn, before in zip(self.jaxpr.eqns, self.alive, strict=False):
-            bodies = [body.jaxpr for body in bodies_of(eqn) if body.role != "loop"]
-            inside = [most_alive(j, {v for e in j.eqns for v in e.outvars}) for j in bodies]
+            inside = [body.trips * _made_at_once(body.jaxpr) for body in bodies_of(eqn)]
             found.append(before + max(inside) if inside else 0.0)
         return found
+
+
+@ir.once_per_jaxpr
+def _made_at_once(jaxpr: Jaxpr) -> int:
+    """The most bytes of what a jaxpr makes that are alive at once."""
+    return most_alive(jaxpr, {v for eqn in jaxpr.eqns for v in eqn.outvars})
 
 
 def most_alive(jaxpr: Jaxpr, which: set[ir.Var]) -> int:
@@ -336,6 +350,13 @@ def most_alive(jaxpr: Jaxpr, which: set[ir.Var]) -> int:
     return max(accumulate(change))
 
 
+@ir.once_per_jaxpr
+def effort(jaxpr: Jaxpr) -> int:
+    """How many equations a jaxpr is worth to those who split or simulate it."""
+    inner = (effort(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
+    return len(jaxpr.eqns) + BODY * sum(inner)
+
+
 def size_of(v: ir.Atom) -> int:
     """The bytes of a value; a mutable one takes none of its own."""
     return 0 if v.aval.accumulates else int(prims.bytes_of([v.aval]))
@@ -344,6 +365,32 @@ def size_of(v: ir.Atom) -> int:
 def without_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with the equations of the jaxprs that it calls in their place."""
     return ir.without_calls(jaxpr, lambda eqn: eqn.primitive is extend.closed_call_p)
+
+
+@ir.once_per_jaxpr
+def with_equal_shared(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr whose equations hold one jaxpr for all equal ones, so that what is derived of them is derived once."""
+    found: dict[Hashable, Jaxpr] = {}
+
+    def shared(inner: Jaxpr) -> Jaxpr:
+        form = inner.remember("form", lambda: form_of(inner))
+        if form is None or form.has_labels:
+            return inner
+        return found.setdefault((form.key, *map(id, form.consts), *_lines_of(inner)), inner)
+
+    def each(eqn: ir.Eqn) -> ir.Eqn:
+        params = ir.with_jaxprs(eqn.params, shared) if [*ir.jaxprs_in(eqn.params)] else eqn.params
+        return eqn if params == eqn.params else eqn.replace(params=params)
+
+    return jaxpr.replace(eqns=list(map(each, jaxpr.eqns)))
+
+
+def _lines_of(jaxpr: Jaxpr) -> Iterator[Hashable]:
+    """The user's lines that the equations come from, at any depth."""
+    for eqn in jaxpr.eqns:
+        yield eqn.source and (id(eqn.source.code), eqn.source.lasti)
+        for inner in ir.jaxprs_in(eqn.params):
+            yield from _lines_of(inner)
 
 
 def parts_first(jaxpr: Jaxpr) -> tuple[Jaxpr, int]:
@@ -468,13 +515,3 @@ def _params_but_places(eqn: ir.Eqn) -> Hashable:
         if eqn.primitive is prims.take_p
         else _params(eqn)
     )
-
-
-def _number(a: ir.Literal) -> Hashable:
-    if ir.is_scalar(a):
-        return (a.aval, a.value.host.tobytes())  # type: ignore[attr-defined]  # a scalar holds its number
-    return id(a.value)
-
-
-_EQUAL = _Likeness(_params, _number)
-_ALIKE = _Likeness(_params_but_places, lambda a: a.aval)
