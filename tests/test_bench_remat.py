@@ -112,12 +112,14 @@ def test_our_plans_compute_no_more_again_at_the_bytes_of_each_plan_of_the_peer()
 
 
 def test_plans_are_those_of_budgets_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fiveloop_models, "arguments", lambda model, *_: MODELS[model].arguments())
-    program = fiveloop_models.planned("transformer", 3)
+    model = MODELS["transformer"]
+    two = replace(model, small={**model.small, "layers": 2})
+    monkeypatch.setattr(fiveloop_models, "arguments", lambda *_: two.arguments())
+    program = fiveloop_models.planned("transformer", 2)
     found = sorted(program.saving.plans, key=lambda plan: plan.saved_bytes)
     assert len(found) > 2 and found[-1].flops_again == 0 < found[0].flops_again
     # These are the bytes of the products alone, with which none is computed again.
-    assert min(p.saved_bytes for p in found if not p.flops_again) <= 125_696
+    assert min(p.saved_bytes for p in found if not p.flops_again) <= 84_736
     assert program.saving.allowed_bytes is not None
 
 

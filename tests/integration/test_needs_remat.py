@@ -27,6 +27,7 @@ from fiveloop.core import (
     vjp,
     vmap,
 )
+from fiveloop.core.extend import bind
 from fiveloop.loops import cond, fori_loop, scan, switch, while_loop
 from fiveloop.remat import (
     checkpoint,
@@ -35,6 +36,8 @@ from fiveloop.remat import (
     policies,
     saved_residuals,
 )
+from fiveloop.remat.budget.amount import amount
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.state import debug_callback, new_ref
 
 X = np.linspace(0.2, 0.9, 4, dtype=np.float32)
@@ -434,6 +437,12 @@ def test_197838_a_larger_budget_leads_to_no_smaller_peak() -> None:
         return (x * x).sum()
 
     args = np.ones((12, 16, 64), np.float32), np.ones((32, 16), np.float32)
-    compiled = [jit(grad(checkpoint(loss, budget=k / 4))).lower(*args).compile() for k in range(5)]
-    peaks = [program.memory_analysis().temp for program in compiled]
+    jaxpr = make_jaxpr(loss)(*args)  # all budgets of one jaxpr share its plans
+
+    def peak(budget: float) -> int:
+        params = CheckpointParams(jaxpr, policies.undecided, Origin("loss"), budget=amount(budget))
+        within = lambda *args: bind(checkpoint_p, *args, params=params)[0]
+        return jit(grad(within)).lower(*args).compile().memory_analysis().temp
+
+    peaks = [peak(k / 4) for k in range(5)]
     assert peaks == sorted(peaks) and peaks[0] < peaks[-1] / 2

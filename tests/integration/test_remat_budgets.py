@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benchmarks.remat.inputs import POLICIES, policy_of
 from benchmarks.remat.models import MODELS
@@ -23,7 +23,6 @@ from fiveloop.core import Jaxpr, grad, jit, prims, rules, transforms, tree_leave
 from fiveloop.core.backend import client
 from fiveloop.remat import checkpoint, policies, residuals, timeline
 from fiveloop.remat.budget import options, plan
-from fiveloop.remat.budget.plan import planned
 
 
 def compiled(loss: Any, arguments: Any) -> tuple[int, list[np.ndarray]]:
@@ -32,27 +31,44 @@ def compiled(loss: Any, arguments: Any) -> tuple[int, list[np.ndarray]]:
     return program.memory_analysis().temp, grads
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_gradients_and_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = MODELS[name]
-    arguments = model.arguments()
-    sizes: list[int] = []
+@dataclass(frozen=True)
+class Budgeted:
+    """A model whose loss is within a budget: the planner that this made, and what the compiled gradient needs."""
 
-    def noted(p: Any, unknown: Any, source: Any) -> Any:
-        found = planned(p, unknown, source)
-        assert found.choice is not None
-        sizes.append(p.budget.bytes_of(found.choice.least, found.choice.everything))
-        return found
+    name: str
+    planner: plan.Planner
+    used: int
+    grads: list[np.ndarray]
 
-    monkeypatch.setattr(sys.modules["fiveloop.remat.checkpoint"], "planned", noted)
 
-    def loss(params: Any, data: Any) -> Any:
-        return model.loss(LIBRARY, params, data)
+BUDGET = 0.1
 
-    _, want = compiled(loss, arguments)
-    used, got = compiled(checkpoint(loss, budget=0.1), arguments)
-    assert used <= 1.05 * sizes[0]
-    for x, y in zip(got, want, strict=True):
+
+@pytest.fixture(scope="module", params=MODELS)
+def budgeted(request: pytest.FixtureRequest) -> Budgeted:
+    model = MODELS[request.param]
+    planners: list[plan.Planner] = []
+    made = plan.Planner
+
+    def noted(*given: Any) -> plan.Planner:
+        planners.append(made(*given))
+        return planners[-1]
+
+    plan._OUTCOMES.clear()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(plan, "Planner", noted)
+        loss = checkpoint(partial(model.loss, LIBRARY), budget=BUDGET)
+        used, grads = compiled(loss, model.arguments())
+    (planner,) = planners
+    return Budgeted(request.param, planner, used, grads)
+
+
+def test_gradients_and_memory(budgeted: Budgeted) -> None:
+    model, planner = MODELS[budgeted.name], budgeted.planner
+    _, want = compiled(partial(model.loss, LIBRARY), model.arguments())
+    least, most = planner.least, planner.everything
+    assert budgeted.used <= 1.05 * (least + BUDGET * (most - least))
+    for x, y in zip(budgeted.grads, want, strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5 * np.abs(y).max())
 
 
@@ -73,25 +89,16 @@ if client.jaxlib_version() >= (0, 12):
 """How many times the bytes of the policy, on blocks of two products, plans of stages of one product each need here."""
 
 
-@cache
-def planner_of(name: str) -> plan.Planner:
-    model = MODELS[name]
-    jaxpr, names = residuals.staged("f", partial(model.loss, LIBRARY), *model.arguments())
-    nonzero = tuple(a.differentiable for a in jaxpr.in_avals)
-    made, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
-    return plan.Planner(made, (False,) * len(names) + (True,) * sum(nonzero), None)
-
-
 def halves_under(policy: str, name: str) -> residuals.Halves:
     """The passes of a model whose blocks are under a policy."""
     model = MODELS[name]
     library = replace(LIBRARY, block=checkpoint(policy=policy_of(policies, policy)))
-    return residuals.halves_of("f", lambda p, d: model.loss(library, p, d), *model.arguments())
+    params, data = model.arguments()
+    return residuals.halves_of("f", lambda p: model.loss(library, p, data), params)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> None:
-    planner = planner_of(name)
+def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(budgeted: Budgeted) -> None:
+    name, planner = budgeted.name, budgeted.planner
 
     def passes(chosen: plan.Candidate) -> Jaxpr:
         jaxpr = planner.segments.jaxpr(chosen.plan)
@@ -111,9 +118,8 @@ def test_no_more_is_done_again_than_by_a_policy_of_the_same_bytes(name: str) -> 
             assert operator.sub(*again) <= theirs.flops_again
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_larger_budget_takes_no_more_time_and_no_fewer_bytes(name: str) -> None:
-    planner = planner_of(name)
+def test_a_larger_budget_takes_no_more_time_and_no_fewer_bytes(budgeted: Budgeted) -> None:
+    planner = budgeted.planner
     least, most = planner.least, planner.everything
     found = [planner.within(least + k * (most - least) // 9) for k in range(10)]
     plans = [chosen for chosen in found if chosen is not None]

@@ -7,6 +7,7 @@ means for the function that the inner one gave, evaluated point by point; so no 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,7 @@ TRANSFORMS: dict[str, tuple[Callable[[Function], Function], Meaning]] = {
 }
 
 
+@cache
 def on_host(f: Function) -> OnHost:
     compiled = jit(f)
     return lambda x: np.asarray(compiled(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
+from fiveloop.core.extend import bind
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import (
+    ResidualExplanation,
     checkpoint,
     checkpoint_name,
     explain_residuals,
@@ -21,8 +24,9 @@ from fiveloop.remat import (
     policies,
     saved_residuals,
 )
-from fiveloop.remat.budget.amount import shown
+from fiveloop.remat.budget.amount import amount, shown
 from fiveloop.remat.explain import picture
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.timeline import peak
 from fiveloop.state import new_ref
 
@@ -251,6 +255,15 @@ def chain(x: Any) -> Any:
     return x.sum()
 
 
+def pair(x: Any) -> Any:
+    return fnp.sin(fnp.sin(x @ x) @ x).sum()
+
+
+@cache
+def within_a_half() -> ResidualExplanation:
+    return explain_residuals(checkpoint(chain, budget=0.5), np.ones((32, 32), np.float32))
+
+
 def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     x = np.ones((32, 32), np.float32)
     found = pareto(chain, x, budgets=[0.0, 0.5, 1.0])
@@ -308,16 +321,16 @@ def test_pictures_name_their_axes_and_take_functions_that_need_no_memory() -> No
 
 def test_budgets_that_cannot_be_met_have_a_line() -> None:
     x = np.ones((32, 32), np.float32)
-    found = pareto(chain, x, budgets=["10 B", 1.0, "20 B"])
+    found = pareto(pair, x, budgets=["10 B", 1.0, "20 B"])
     assert [p.name for p in found.points if p.budget] == ["budget=1.0"]
     assert found.unattainable == ("budget='10 B'", "budget='20 B'")
     assert found.least is not None
     assert found.to_dict()["least"] == found.least > 4096
-    assert str(found).endswith(f"budget='20 B': chain needs {shown(found.least)} at least")
+    assert str(found).endswith(f"budget='20 B': pair needs {shown(found.least)} at least")
     with pytest.raises(
-        ValueError, match=r"pareto: chain needs .* more than every one of the budgets"
+        ValueError, match=r"pareto: pair needs .* more than every one of the budgets"
     ):
-        pareto(chain, x, budgets=["10 B"])
+        pareto(pair, x, budgets=["10 B"])
 
 
 def test_bad_budgets_are_refused() -> None:
@@ -331,7 +344,7 @@ def test_bad_budgets_are_refused() -> None:
 
 
 def test_a_budget_shows_all_plans_and_the_one_taken() -> None:
-    found = explain_residuals(checkpoint(chain, budget=0.5), np.ones((32, 32), np.float32))
+    found = within_a_half()
     (plan,) = found.choices
     assert (plan.bytes, plan.milliseconds) in plan.candidates
     sizes, times = ([c[k] for c in plan.candidates] for k in (0, 1))
@@ -369,7 +382,7 @@ def test_what_a_loop_of_saved_states_is_given_is_needed_by_its_steps() -> None:
 
 
 def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:
-    found = explain_residuals(checkpoint(chain, budget=0.5), np.ones((32, 32), np.float32))
+    found = within_a_half()
     (plan,) = found.choices
     assert plan.least <= plan.bytes <= (plan.least + plan.everything) // 2 < plan.everything
     assert {r.policy for r in found.residuals if r.verdict == "save"} == {"budget 50%"}
@@ -406,20 +419,22 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
         ~policies.dots_saveable,
     ],
 )
-@pytest.mark.parametrize("budget", [0.0, 0.5, 1.0])
-def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any, budget: float) -> None:
+def test_the_figures_of_a_budget_beside_a_policy_fit_together(policy: Any) -> None:
     """What the policy has computed again needs its bytes, and with all memory no more is done again."""
     x = np.ones((32, 32), np.float32)
-    found = explain_residuals(checkpoint(chain, policy=policy, budget=budget), x)
-    (plan,) = found.choices
-    assert found.peak <= plan.bytes <= plan.everything
-    assert all(plan.least <= size <= plan.everything for size, _ in plan.candidates)
+    jaxpr = make_jaxpr(chain)(x)  # all budgets of one jaxpr share its plans
+    for budget in (0.0, 0.5, 1.0):
+        params = CheckpointParams(jaxpr, policy, Origin("chain"), budget=amount(budget))
+        within = lambda x, params=params: bind(checkpoint_p, x, params=params)[0]
+        found = explain_residuals(within, x)
+        (plan,) = found.choices
+        assert found.peak <= plan.bytes <= plan.everything
+        assert all(plan.least <= size <= plan.everything for size, _ in plan.candidates)
+        compiled = jit(grad(within)).lower(x).compile()
+        assert compiled.memory_analysis().temp <= 1.05 * plan.bytes
     alone = explain_residuals(checkpoint(chain, policy=policy), x)
-    if budget == 1.0:
-        assert found.flops_again <= alone.flops_again
-        assert found.peak <= alone.peak
-    compiled = jit(grad(checkpoint(chain, policy=policy, budget=budget))).lower(x).compile()
-    assert compiled.memory_analysis().temp <= 1.05 * plan.bytes
+    assert found.flops_again <= alone.flops_again
+    assert found.peak <= alone.peak
 
 
 def test_what_a_policy_beside_a_budget_saves_is_told_to_be_saved_by_the_policy() -> None:
@@ -443,7 +458,7 @@ def test_the_times_of_budgets_and_policies_compare() -> None:
     for found in (
         pareto(checkpoint(chain), x, budgets=[0.0]),
         pareto(steps, x, 3, budgets=[0.0]),
-        pareto(lambda x: fnp.sin(fnp.sin(x @ x) @ x).sum(), x, budgets=[0.0]),
+        pareto(pair, x, budgets=[0.0]),
     ):
         (ours,) = [p for p in found.points if p.budget]
         (same,) = [p for p in found.points if p.name == "everything_saveable"]

@@ -274,7 +274,7 @@ def test_a_cut_within_another_checkpoint() -> None:
 @pytest.mark.parametrize("budget", [0.0, 1.0])
 def test_a_policy_beside_a_budget_knows_the_labels(budget: float) -> None:
     def blocks(w: Any, x: Any) -> Any:
-        for _ in range(6):
+        for _ in range(3):
             x = sp.sin(checkpoint_name(sp.tanh(x @ w), "hidden") @ w)
         return x
 
