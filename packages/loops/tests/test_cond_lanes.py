@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -279,8 +280,43 @@ def test_lanes_of_cheap_branches_are_not_put_in_groups(monkeypatch: pytest.Monke
         return while_loop(lambda x: x[0] < 9, lambda x: x + 1, x)
 
     assert printed(sin, "group") == printed(sin, "select")
-    assert " cond " in printed(dear, "group")
-    assert " cond " in printed(long, "group")
+    assert "steps" in printed(dear, "group") != printed(dear, "select")
+    assert "steps" in printed(long, "group") != printed(long, "select")
+
+
+@pytest.mark.parametrize("size", [1, 7, 301])
+def test_cheap_branches_run_for_all_lanes_beside_groups_of_the_others(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Yet nothing comes from a branch that a lane does not take."""
+    monkeypatch.undo()
+
+    def grown(x: Any, w: Any) -> Any:
+        return fori_loop(0, 200, lambda i, x: x + 0.01 * sin(w * x), x)
+
+    def loss(x: Any, w: Any, way: Any) -> Any:
+        branches = [lambda x: log(x) * w, lambda x: grown(x, w), lambda x: sqrt(-x)]
+        one = lambda k, x: switch(k, [*branches, lambda x: grown(x, -w)], x, vmap=way)
+        return (vmap(one)(kinds, x) ** 2).sum()
+
+    kinds = RNG.integers(0, 4, size).astype(np.int32)
+    # The logarithm and the root are not a number where another branch is taken.
+    x = RNG.uniform(0.5, 1, (size, 8)) * np.choose(kinds, [1, 1, -1, 0])[:, None]
+    for run in (loss, grad(loss, (0, 1))):
+        got, want = (jit(partial(run, way=way))(x, 1.3) for way in ("group", "serial"))
+        pairs = zip(got, want, strict=True) if isinstance(got, tuple) else [(got, want)]
+        for a, b in pairs:
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+def test_of_two_branches_the_cheap_one_needs_no_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    dear = lambda x: fori_loop(0, 1_000, lambda i, x: sin(x), x)
+    one = lambda x: cond(x[0] > 0, dear, lambda x: 0.5 * x, x, vmap="group")
+    x = RNG.normal(size=(64, 8)).astype(np.float32)
+    text = jit(grad(lambda x: vmap(one)(x).sum())).lower(x).as_text()
+    assert "stablehlo.case" not in text
+    assert "stablehlo.scatter" not in text
 
 
 def test_lanes_are_put_in_blocks_by_one_kernel() -> None:

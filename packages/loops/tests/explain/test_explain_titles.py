@@ -103,7 +103,7 @@ TITLES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X,),
     ),
     "accumulate_grads of `loss`, {}, 3 steps": (accumulate_grads(loss, 3), (X, ROWS)),
-    "cond of `sin` or `cos`, lanes in groups, {}, 2 steps": (
+    "cond of `sin` or `cos`, lanes in groups, {}, at most 2 steps": (
         vmap(in_groups),
         (ROWS,),
     ),

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.closed_call import call_batch
 from fiveloop.loops.cond import lanes
@@ -26,11 +28,47 @@ def cond_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams
     if p.vmap != "select" and size:
         lanes.check_axes(size, p)
         if p.vmap == "serial" or lanes.groups_pay(dims, p):
-            run = lanes.in_groups if p.vmap == "group" else lanes.in_series
+            run = _in_groups if p.vmap == "group" else lanes.in_series
             outs = run(size, operands, dims, p)
             return outs, [0] * len(outs)
+    return _for_all(size, operands, dims, p)
+
+
+def _for_all(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> ad.Batched:
+    """All branches for all lanes."""
     jaxpr = _all_branches(p, tuple(d is not None for d in dims[1:]))
     return transforms.batch_flat(lambda *xs: transforms.eval_jaxpr(jaxpr, xs), size, operands, dims)
+
+
+def _in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
+    """The results of all lanes, in axis 0; those of branches that are not worth it are not put in groups."""
+    dear = lanes.dear_branches(dims, p)
+    if all(dear) or not any(dear):
+        return lanes.in_groups(size, operands, dims, p)
+    index, *rest = operands
+    cheap = [not d for d in dear]
+    apart = replace(p, branches=tuple(util.select_by(dear, p.branches)))
+    others = replace(p, branches=tuple(util.select_by(cheap, p.branches)))
+    placed = lanes.in_groups(
+        size, [_number_among(dear, index), *rest], dims, apart, all_take_one=False
+    )
+    found = transforms.in_front(
+        size, *_for_all(size, [_number_among(cheap, index), *rest], dims, others)
+    )
+    is_dear = _number_among(dear, index) < sum(dear)
+    return [
+        prims.select(prims.broadcast_to(is_dear.reshape(-1, *[1] * (x.ndim - 1)), x.shape), x, y)
+        for x, y in zip(placed, found, strict=True)
+    ]
+
+
+def _number_among(some: util.Mask | list[bool], index: Value) -> Value:
+    """Which one of some branches those at an index are; their number if it is not among them."""
+    places = [k for k, is_one in enumerate(some) if is_one]
+    found = prims.full(index.shape, len(places), np.int32)
+    for number, place in enumerate(places):
+        found = prims.select(prims.equal(index, place), np.int32(number), found)
+    return found
 
 
 @ir.once_per(lambda p, batched: (p.branches[0], p, batched))

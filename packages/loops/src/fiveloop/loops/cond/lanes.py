@@ -49,16 +49,33 @@ def groups_pay(dims: ad.BatchAxes, p: CondParams) -> bool:
 
     So it is taken to be where branches have Refs, effects, unknown sizes, or loops of an unknown number of steps.
     """
-    ins, outs = p.branches[0].in_avals, p.branches[0].out_avals
-    has_refs = any(isinstance(a, AbstractRef) for a in ins)
-    if has_refs or any(b.effects or _repeats(b) for b in p.branches):
+    return _pay(dims, p, p.branches)
+
+
+def dear_branches(dims: ad.BatchAxes, p: CondParams) -> util.Mask:
+    """The branches whose lanes are worth a place in a group; the others are faster for all lanes at once."""
+    if serves_effects(p):
+        return (True,) * len(p.branches)
+    return tuple(_pay(dims, p, [b]) for b in p.branches)
+
+
+def serves_effects(p: CondParams) -> bool:
+    """Whether there are Refs or effects, for which lanes run one after the other."""
+    has_refs = any(isinstance(a, AbstractRef) for a in p.branches[0].in_avals)
+    return has_refs or any(b.effects for b in p.branches)
+
+
+def _pay(dims: ad.BatchAxes, p: CondParams, some: Sequence[Jaxpr]) -> bool:
+    """Whether what some branches compute in vain, if they run for all lanes, takes longer than giving lanes places."""
+    if serves_effects(p) or any(map(_repeats, some)):
         return True
-    work = [transforms.operations_of(b) for b in p.branches]
+    ins, outs = p.branches[0].in_avals, p.branches[0].out_avals
+    work = [transforms.operations_of(b) for b in some]
     rows = [a for a, d in zip(ins, dims[1:], strict=True) if d is not None]
     moved = prims.bytes_of([*rows, *outs])
     if not all(map(ir.is_constant, [*work, moved])):
         return True
-    spared = sum(work) * (len(work) - 1) / len(work)
+    spared = sum(work) * (len(p.branches) - 1) / len(p.branches)
     return bool(spared * OPERATION >= PLACED + moved * MOVED)
 
 
@@ -77,17 +94,22 @@ def _block_size(size: int, p: CondParams) -> int:
     return max(1, min(LARGEST_BLOCK, 1 << (size - 1).bit_length(), 1 << round(log2(max(best, 1)))))
 
 
-def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
-    """The results of all lanes, in axis 0; lanes that take the same branch run together, a block at a time."""
-    if any(b.effects for b in p.branches) or any(isinstance(x, Ref) for x in operands):
+def in_groups(
+    size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams, *, all_take_one: bool = True
+) -> list[Value]:
+    """The results of all lanes, in axis 0; lanes that take the same branch run together, a block at a time.
+
+    Unless `all_take_one`, a lane whose index is the number of branches takes none, and its results have no meaning.
+    """
+    if serves_effects(p):
         # A Ref without an effect is one that no branch uses.
         return in_series(size, operands, dims, p)
     index, *rest = transforms.in_front(size, operands, dims)
     batched = tuple(d is not None for d in dims[1:])
     block = _block_size(size, p)
-    steps = -(-size // block) + len(p.branches) - 1
+    # Each branch but one may leave a block that is not full. The last one is not used if lanes take none.
+    steps = -(-size // block) + len(p.branches) - all_take_one
     branches = [transforms.batch_jaxpr(b, block, batched, True)[0] for b in p.branches]
-    choice = CondParams((*branches, _nothing(branches[0])))
     blocks = _Blocks.of(index, (steps, block), len(p.branches))
     states = [blocks.split(x) for b, x in zip(batched, rest, strict=True) if b]
     rows = [a.unbatched(0).batched(block).batched(steps) for a in branches[0].out_avals]
@@ -95,29 +117,37 @@ def in_groups(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams)
     def body(step: Value, *refs: Value) -> list[Value]:
         given = iter(refs)
         ins = [next(given)[step] if b else x for b, x in zip(batched, rest, strict=True)]
-        outs = trace.bind(cond_p, blocks.branches[step], *ins, params=choice)
+        outs = _chosen(branches, blocks.branches[step], ins)
         for ref, x in zip(given, outs, strict=True):
             ref[step] = x
         return []
 
-    operands, branches_taken = rest, blocks.branches
-    holds = lambda: (operands, branches_taken)
+    operands, branches_taken, used = rest, blocks.branches, blocks.used
+    holds = lambda: (operands, branches_taken, used)
     story = _Story(p, "lanes in groups", batched, holds)
-    found = _loop(steps, body, [*states, *map(transforms.zeros_of, rows)], story)
+    found = _loop(steps, body, [*states, *map(transforms.zeros_of, rows)], story, used=blocks.used)
     return [blocks.joined(x) for x in found[len(states) :]]
+
+
+def _chosen(branches: Sequence[Jaxpr], index: Value, ins: ad.Values) -> list[Value]:
+    """The results of the branch at an index."""
+    if len(branches) == 1:
+        return transforms.eval_jaxpr(branches[0], ins)
+    return trace.bind(cond_p, index, *ins, params=CondParams(tuple(branches)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
     """Lanes in blocks of those that take the same branch, of which some places stay free.
 
-    `branches` are those of the blocks, the number of branches for a block without lanes. `lanes` has the lane of each
-    place, and `places` the place of each lane; a free place has the first lane of its block in `filled`, and in
-    `lanes` the number of lanes. There are as many `places` as `lanes`, so that one is the other's inverse.
+    The first blocks are `used`, and `branches` are those of the blocks. `lanes` has the lane of each place, and `places`
+    the place of each lane; a free place has the first lane of its block in `filled`, and in `lanes` the number of
+    lanes. There are as many `places` as `lanes`, so that one is the other's inverse for lanes that take a branch.
     """
 
     size: int
     shape: tuple[int, int]
+    used: Value
     branches: Value
     lanes: Value
     filled: Value
@@ -127,10 +157,10 @@ class _Blocks:
     def of(index: Value, shape: tuple[int, int], num_branches: int) -> _Blocks:
         """The blocks of lanes that take the branches at `index`."""
         (size,) = index.shape
-        branches, lanes, places = _placed(index, shape, num_branches)
+        used, branches, lanes, places = _placed(index, shape, num_branches)
         first = prims.broadcast_to(lanes.reshape(shape)[:, :1], shape).reshape(lanes.shape)
         filled = prims.select(prims.equal(lanes, size), first, lanes)
-        return _Blocks(size, shape, branches, lanes, filled, places)
+        return _Blocks(size, shape, used.reshape(()), branches, lanes, filled, places)
 
     def split(self, x: Value) -> Value:
         """The rows of an array, a block of lanes each."""
@@ -145,7 +175,7 @@ class _Blocks:
 
 
 def _placed(index: Value, shape: tuple[int, int], num_branches: int) -> list[Value]:
-    """The branch of each block, the lane of each place, and the place of each lane; of each row of lanes, in rows.
+    """How many blocks are used, their branches, the lanes of places and the places of lanes; of rows of lanes, in rows.
 
     One kernel does it, which a scatter would not let be: so a batch is rows, one after the other.
     """
@@ -159,7 +189,7 @@ def _placed(index: Value, shape: tuple[int, int], num_branches: int) -> list[Val
         params = ClosedCallParams(jaxpr, one_kernel=True)
         return trace.bind(closed_call_p, index, params=params)
 
-    placed.def_vmap(lambda size, batched, index: (placed(index), [True] * 3))
+    placed.def_vmap(lambda size, batched, index: (placed(index), [True] * 4))
     return placed(index)
 
 
@@ -174,7 +204,7 @@ def _placed_rows(index: Value, shape: tuple[int, int], num_branches: int) -> lis
             ref[k] = x
         return []
 
-    lengths = (steps, steps * block, steps * block)
+    lengths = (1, steps, steps * block, steps * block)
     states = [transforms.zeros_of(INDEX.batched(n).batched(rows.shape[0])) for n in lengths]
     return [x.reshape(*axes, -1) for x in _machinery(rows.shape[0], body, states)]
 
@@ -182,22 +212,23 @@ def _placed_rows(index: Value, shape: tuple[int, int], num_branches: int) -> lis
 def _placed_row(index: Value, shape: tuple[int, int], num_branches: int) -> list[Value]:
     """One pass over the lanes.
 
-    A lane goes to the next place of its branch's block, or, if that block is full, to the first of a new one.
+    A lane goes to the next place of its branch's block, or, if that block is full, to the first of a new one; a lane
+    without a branch goes to the last place of all.
     """
     steps, block = shape
     count = steps * block
 
     def body(lane: Value, used: Value, ends: Value, branches: Value, *of_places: Value) -> Any:
         lanes, places = of_places
-        branch = prims.clamp(0, index[lane], num_branches - 1)
+        branch = prims.clamp(0, index[lane], num_branches)
         old = ends[...]
         end = old[branch]
         # `ends` has only places, and `block` is a power of two.
-        is_full = prims.equal(end & (block - 1), 0)
+        is_full = prims.equal(end & (block - 1), 0) & (branch < num_branches)
         place = prims.clamp(0, prims.select(is_full, used[...] * block, end), count - 1)
         used[...] += is_full.astype(np.int32)
-        is_its = prims.equal(prims.iota(np.int32, num_branches), branch)
-        ends[...] = prims.select(is_its, place + 1, old)
+        is_its = prims.equal(prims.iota(np.int32, num_branches + 1), branch)
+        ends[...] = prims.select(is_its, prims.minimum(place + 1, count - 1), old)
         branches[prims.clamp(0, place >> (block.bit_length() - 1), steps - 1)] = branch
         lanes[place] = lane
         places[lane] = place
@@ -207,8 +238,10 @@ def _placed_row(index: Value, shape: tuple[int, int], num_branches: int) -> list
         return prims.full((length,), value, np.int32)
 
     (size,) = index.shape
-    none = [transforms.zeros_of(INDEX), full(num_branches, 0), full(steps, num_branches)]
-    return _machinery(size, body, [*none, full(count, size), full(count, 0)])[2:]
+    nowhere = prims.iota(np.int32, num_branches + 1) // num_branches * (count - 1)
+    states = [transforms.zeros_of(INDEX), nowhere, full(steps, 0), full(count, size)]
+    used, _, *found = _machinery(size, body, [*states, full(count, 0)])
+    return [used.reshape(1), *found]
 
 
 def _machinery(steps: int, body: Any, states: ad.Values) -> list[Value]:
@@ -223,12 +256,6 @@ def _permuted(x: Value, order: Value, places: Value) -> Value:
     return custom_linear_solve(
         lambda y: y[places], x, lambda _, y: y[order], lambda _, ct: ct[places]
     )
-
-
-def _nothing(branch: Jaxpr) -> Jaxpr:
-    """A branch that gives zeros."""
-    zeros = lambda *args: [transforms.zeros_of(a) for a in branch.out_avals]
-    return trace.stage_closed(zeros, branch.in_avals, "none")
 
 
 def in_series(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CondParams) -> list[Value]:
@@ -298,12 +325,21 @@ class _Story:
 
 
 def _loop(
-    steps: int, body: Any, states: ad.Values, story: _Story, lanes: int | None = None
+    steps: int,
+    body: Any,
+    states: ad.Values,
+    story: _Story,
+    *,
+    lanes: int | None = None,
+    used: Value | None = None,
 ) -> list[Value]:
+    """A loop over all lanes, or over blocks of them, of which the first are used."""
+    count = [] if used is None else [used]
     avals = [AbstractRef(x.aval) for x in states]
     traced = replace(trace_body(body, avals, body), fun=story.holds, called=story.called)
-    loop = loop_of(steps, traced, How(unroll=1), story.names(len(states)))
-    return replace(loop, params=replace(loop.params, lanes=lanes)).run(states)
+    names = story.names(len(states))
+    loop = loop_of(steps, traced, How(unroll=1), names, counted=bool(count))
+    return replace(loop, params=replace(loop.params, lanes=lanes)).run(states, *count)
 
 
 def check_axes(size: int, p: CondParams) -> None:
