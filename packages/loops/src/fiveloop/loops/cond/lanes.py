@@ -140,9 +140,10 @@ def _chosen(branches: Sequence[Jaxpr], index: Value, ins: ad.Values) -> list[Val
 class _Blocks:
     """Lanes in blocks of those that take the same branch, of which some places stay free.
 
-    The first blocks are `used`, and `branches` are those of the blocks. `lanes` has the lane of each place, and `places`
-    the place of each lane; a free place has the first lane of its block in `filled`, and in `lanes` the number of
-    lanes. There are as many `places` as `lanes`, so that one is the other's inverse for lanes that take a branch.
+    The first blocks are `used`, and `branches` are those of the blocks. `lanes` has the lane of each place, and
+    `places` the place of each lane; a free place has the first lane of its block in `filled`, and in `lanes` the
+    number of lanes. There are as many `places` as `lanes`, so that one is the other's inverse for lanes that take a
+    branch.
     """
 
     size: int
