@@ -31,6 +31,7 @@ from fiveloop.core.primitives import special as sp
 from fiveloop.core.primitives.dot import matmul
 from fiveloop.core.primitives.shape import stack
 from fiveloop.core.rules import Slots
+from fiveloop.loops import cond
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import debug_print
 
@@ -269,6 +270,39 @@ def test_a_cut_within_another_checkpoint() -> None:
     assert nested(MUCH_AGAIN, everything) == nested(MUCH_AGAIN, MUCH_AGAIN) == {DOT, EXP}
     assert nested(MUCH_AGAIN, policies.dots_with_no_batch_dims_saveable) == {DOT}
     assert nested(MUCH_AGAIN, policies.nothing_saveable) == set()
+
+
+def called(f: Any) -> Any:
+    return jit(f)
+
+
+def chosen_by_a_branch(f: Any) -> Any:
+    return lambda w, x: cond(x[0, 0] > 0.0, f, f, w, x)
+
+
+def checkpointed(f: Any) -> Any:
+    return checkpoint(f, policy=policies.everything_saveable)
+
+
+@pytest.mark.parametrize("within", [called, chosen_by_a_branch, checkpointed])
+def test_a_policy_that_saves_all_but_a_name_computes_it_again_also_as_a_result(within: Any) -> None:
+    """The result of a call, of a branch or of another checkpoint is judged as what it is within."""
+
+    def block(w: Any, x: Any) -> Any:
+        hidden = within(lambda w, x: checkpoint_name(sp.tanh(x @ w), "hidden"))(w, x)
+        return sp.sin(hidden @ w)
+
+    size = np.ones((8, 8), np.float32)
+    f = checkpoint(block, policy=policies.save_anything_except_these_names("hidden"))
+    kept = [(r.label, r.origin) for r in saved_residuals(f, size, size)]
+    assert not [pair for pair in kept if "hidden" in pair[0] or "tanh" in pair[1]]
+    assert ("", "result of dot_general") in kept
+    for got, want in zip(grad_of(f)(size, size), grad_of(block)(size, size), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def grad_of(f: Any) -> Any:
+    return grad(lambda w, x: f(w, x).sum(), argnums=(0, 1))
 
 
 @pytest.mark.parametrize("budget", [0.0, 1.0])

@@ -339,6 +339,18 @@ def summed_by_a_loop(w: Any, xs: Any) -> Any:
     return grad(checkpoint(loss))(w)
 
 
+def filled_early(ws: Any, x: Any) -> Any:
+    """Rows that loops write to are filled with zeros: equal arrays once, and copied for each loop in the beginning."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            rows = scan(lambda h, row: (fnp.tanh(h + row),) * 2, x[0], x @ w)[1]
+            x = x + fnp.tanh(rows)
+        return (x * x).sum()
+
+    return grad(loss)(ws, x)
+
+
 def picked(w: Any, v: Any) -> Any:
     """The gradient of a cross entropy: one element a row is added to the shares, and the second weights come first."""
 
@@ -387,6 +399,7 @@ def valued(w: Any, v: Any) -> Any:
         (attended, (N, N)),
         (written_over, (X,)),
         (summed_by_a_loop, (N[:32, :32], np.ones((16, 8, 32), np.float32))),
+        (filled_early, ([N + k for k in range(5)], N)),
         (beside, (N[:, :4], N[:4, :4])),
         (beside, (N[:31, :8], N[:8, :8])),
         (residual, ([N + k for k in range(6)], N)),

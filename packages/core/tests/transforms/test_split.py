@@ -20,6 +20,7 @@ from fiveloop.core import (
     NothingSaveable,
     Verdict,
     closed_call,
+    jit,
     make_jaxpr,
 )
 from fiveloop.core.extend import (
@@ -157,6 +158,23 @@ def test_a_residual_used_often_is_kept_once(wrap: Any) -> None:
     found = cut_of(wrap(fun), [False, True])
     assert len(found.residuals) == 1
     assert found.sources == (("output", 3),)
+
+
+def test_calls_that_differ_in_their_variables_alone_are_cut_once() -> None:
+    """Their halves are the same jaxprs; which operands are one variable, or which constant, makes a difference."""
+    inner = jit(lambda a, b, t: (sp.sin(a) * b * t, a + b))
+
+    def fun(x: Any, y: Any) -> Any:
+        calls = [(x, x * 2.0), (x * 2.0, x), (x, x), (x, X), (x, Y)]
+        return [inner(a, b, y) for a, b in calls]
+
+    found = cut_of(fun, [False, True])
+    number = [e.params.jaxpr for e in found.known.eqns if e.primitive.name == "closed_call"]
+    staged = [e.params.jaxpr for e in found.staged.eqns if e.primitive.name == "closed_call"]
+    assert len(number) == len(staged) == 5
+    assert number[0] is number[1]
+    assert staged[0] is staged[1]
+    assert len({*number}) == 4
 
 
 def test_residuals_that_nothing_needs_are_pruned() -> None:

@@ -315,6 +315,14 @@ def test_a_loop_in_parts_keeps_within_the_budget() -> None:
             np.testing.assert_allclose(got, w, rtol=1e-3, atol=1e-4)
 
 
+def test_the_body_of_a_loop_is_planned_without_splitting_its_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "WORK", 1)
+    found = of_loop.__wrapped__()
+    assert any(any(o.parts) for o in found.chain.options[0])
+
+
 @pytest.mark.parametrize("policy", [policies.nothing_saveable, policies.dots_saveable])
 def test_a_loop_whose_body_is_under_a_policy_is_a_plan(policy: Any) -> None:
     """The plan is what people write, to the byte and to the operation."""

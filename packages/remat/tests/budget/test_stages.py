@@ -12,7 +12,7 @@ from fiveloop.core import grad, jit, make_jaxpr, pmean, vmap
 from fiveloop.core.extend import jvp_jaxpr
 from fiveloop.core.inspect import in_place
 from fiveloop.core.primitives import special as sp
-from fiveloop.loops import cond, for_loop
+from fiveloop.loops import cond, for_loop, scan
 from fiveloop.remat import checkpoint, policies, residuals
 from fiveloop.remat.budget import plan
 from fiveloop.state import freeze, new_ref
@@ -59,6 +59,28 @@ def with_state(ws: Any, x: Any) -> Any:
         state[...] += jit(sp.tanh)(state[...] @ w)
         state[:, :4] *= 0.5
     return (freeze(state) ** 2).mean()
+
+
+def with_loops(ws: Any, x: Any) -> Any:
+    for w in ws:
+        x, _ = scan(lambda c, _, w=w: (c + sp.tanh(c @ w), None), x, None, length=4)  # type: ignore[misc]
+    return (x * x).mean()
+
+
+def test_a_program_is_cut_between_loops_that_are_split_once() -> None:
+    """Equal bodies are one jaxpr, and what is kept of their carry is counted."""
+    found = planner(with_loops)
+    loops = [e.params.body for e in found.program.jaxpr.eqns if e.primitive.name == "for"]
+    assert len(loops) == len(WS)
+    assert len({*loops}) == 1
+    assert found.program.size > len(WS)
+    check_least(with_loops, 0.75)
+
+
+def test_what_loops_need_is_put_together_as_the_whole_needs_it() -> None:
+    found = planner(with_loops)
+    for c in found.plans[:: max(len(found.plans) // 8, 1)]:
+        assert found.need(c.plan) <= 1.3 * c.bytes
 
 
 @pytest.mark.parametrize("f", [with_metric, with_state])

@@ -240,9 +240,9 @@ def call_split(
 
 
 def gives_again(plan: transforms.SavingPlan, eqn: ir.Eqn) -> bool:
-    """Whether the staged half of a call should give its known results, too: the plan does not save them as such."""
+    """Whether the staged half of a call should give its known results, too: the plan does not save all of them."""
     refs = any(a.aval.accumulates for a in eqn.invars)
-    return not refs and not plan.outside().verdict(eqn).saves
+    return not refs and not plan.outside().saves_results(eqn)
 
 
 def kept_outs(cuts: Sequence[transforms.Split]) -> set[int]:

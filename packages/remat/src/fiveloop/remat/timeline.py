@@ -250,11 +250,16 @@ class _Layout:
 
     def is_zero(self, x: int) -> bool:
         """Whether an array is of zeros."""
+        number = self.filling(x)
+        return number is not None and not bool(number.value)
+
+    def filling(self, x: int) -> ir.Literal | None:
+        """The number that an array is filled with, if there is one."""
         made = self.maker.get(x)
         if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
-            return False
+            return None
         (number,) = made.eqn.invars
-        return isinstance(number, ir.Literal) and not bool(number.value)
+        return number if isinstance(number, ir.Literal) else None
 
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of an equation, all there before it begins, or its results, all there before they are used."""
@@ -385,10 +390,17 @@ class _Layout:
         last = self.last_uses(fused)
         owner, over = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
+        begin: dict[int, int] = {}
         for place, op in enumerate(self.ops):
+            if (
+                op.inner is not None
+            ):  # equal fillings are made once, and copied for each loop at once
+                copied = [(v, x) for v, x in op.over if v not in owner and self.filling(x)]
+                begin |= {v: begin.get(x, place) for v, x in copied}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
-                eqn, at, start, end = spans.get(root, (op.eqn, position, place, place))
+                start = begin.setdefault(v, place)
+                eqn, at, start, end = spans.get(root, (op.eqn, position, start, place))
                 if not op.view:
                     eqn, at = op.eqn, position
                 spans[root] = eqn, at, start, max(end, last[v])

@@ -379,6 +379,26 @@ def labels_of(jaxpr: ir.Jaxpr) -> Labels:
     return labels or NO_LABELS
 
 
+def labels_within(eqn: ir.Eqn) -> Labels:
+    """The labels that the results of an equation have in the calls and branches that make them."""
+    found: dict[ir.Atom, tuple[str, ...]] = dict.fromkeys(eqn.outvars, ())
+    for body in rules.plain_bodies(eqn.primitive, eqn.params):
+        if body.role != "loop":
+            for v, names in zip(eqn.outvars, _labels_of_results(body.jaxpr), strict=False):
+                found[v] = (*found[v], *names)
+    return found
+
+
+@ir.once_per_jaxpr
+def _labels_of_results(jaxpr: ir.Jaxpr) -> list[tuple[str, ...]]:
+    labels, makers = labels_of(jaxpr), ir.makers(jaxpr)
+    found = []
+    for a in jaxpr.outvars:
+        eqn = ir.maker(a, makers)
+        found.append(labels.get(a, ()) or (labels_within(eqn)[a] if eqn else ()))
+    return found
+
+
 @dataclass(frozen=True)
 class SavingPlan:
     """The verdicts of a policy. The plan keeps them legal: an effect that may not run again is never recomputed.
@@ -421,6 +441,11 @@ class SavingPlan:
     def _saves_in(self, jaxpr: ir.Jaxpr) -> bool:
         own = labels_of(jaxpr)
         return any(self.saves_within(e, own) for e in jaxpr.eqns)
+
+    def saves_results(self, eqn: ir.Eqn) -> bool:
+        """Whether all results of a call or of branches may be saved, by the labels that they have within."""
+        labels = labels_within(eqn)
+        return all(self.verdict(eqn, {v: names}).saves for v, names in labels.items())
 
     def within(self, eqn: ir.Eqn) -> SavingPlan:
         """The plan for what an equation holds."""

@@ -442,7 +442,9 @@ def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:
     kept, given_on = (sum(map(size_of, vs)) for vs in ((used | outs) & known, outs))
     forward, back = most_alive(jaxpr, known - used), most_alive(jaxpr, late)
     again = known_flops(jaxpr, unknown)
+    given = tuple(v not in late for v in jaxpr.invars)
+    at_once = tuple(v in used and v not in late for v in jaxpr.invars)
     return [
-        Option(None, kept, forward, back, 0),
-        Option(nothing_saveable, given_on, forward, kept + forward + back, again),
+        Option(None, kept, forward, back, 0, given=at_once),
+        Option(nothing_saveable, given_on, forward, kept + forward + back, again, given=given),
     ]
