@@ -58,8 +58,8 @@ def cond(
 
     If the lanes of a `vmap` have different `pred`s, `vmap="select"` runs both functions for all lanes and selects the
     results: a lane changes no Ref in the function that it does not take, and gets no cotangent from it. With "group"
-    each function runs on its own lanes, sorted and a block at a time, if that is estimated to be faster; with "serial"
-    one lane runs after the other, as also with "group" if the functions have effects.
+    each function runs on its own lanes, sorted and a block at a time, if that is estimated to be faster, and for all
+    lanes otherwise; with "serial" one lane runs after the other, as also with "group" if the functions have effects.
 
     Raises TypeError if `pred` is no bool scalar, or if the results differ, with the leaf's path and both types.
 
