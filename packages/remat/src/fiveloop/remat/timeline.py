@@ -392,9 +392,8 @@ class _Layout:
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         begin: dict[int, int] = {}
         for place, op in enumerate(self.ops):
-            if (
-                op.inner is not None
-            ):  # equal fillings are made once, and copied for each loop at once
+            # Equal fillings are made once, and copied for each loop at once.
+            if op.inner is not None:
                 copied = [(v, x) for v, x in op.over if v not in owner and self.filling(x)]
                 begin |= {v: begin.get(x, place) for v, x in copied}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):

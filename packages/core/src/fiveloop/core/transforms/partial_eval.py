@@ -394,11 +394,13 @@ def _cut_once(
     rule: rules.Split, plan: policies.SavingPlan, unknown: util.Mask, inst: util.Mask, eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """What a rule makes of an equation, made once for those that differ in their variables alone and hold a jaxpr."""
-    inner = next(iter(ir.jaxprs_in(eqn.params)), None)
-    key = ("cut", plan, unknown, inst, eqn.params, eqn.source, *_operands_of(eqn))
-    if inner is None or not util.has_hash(key):
+    inner = ir.jaxprs_in(eqn.params)
+    if not inner:
         return rule(plan, unknown, inst, eqn)
-    like, cut = inner.remember(key, lambda: (eqn, rule(plan, unknown, inst, eqn)))
+    key = ("cut", plan, unknown, inst, eqn.params, eqn.source, *_operands_of(eqn))
+    if not util.has_hash(key):
+        return rule(plan, unknown, inst, eqn)
+    like, cut = inner[0].remember(key, lambda: (eqn, rule(plan, unknown, inst, eqn)))
     return cut if like is eqn else _in_variables_of(eqn, like, cut)
 
 

@@ -12,7 +12,7 @@ from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms import Candidate, policies
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.plans import Again, Option, Parts, Plan, Save
+from fiveloop.remat.budget.plans import Again, Option, Parts, Save
 from fiveloop.remat.budget.segments import Body, body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, most_alive, size_of, unknown_vars
 from fiveloop.remat.makers import bodies_of
@@ -278,8 +278,9 @@ def _ways_through(body: Body, given: transforms.Policy | None, most: int) -> lis
     trips = body.whole.trips
     carried = body.carried
 
-    def with_carried(way: Way, plan: Plan, program: Program) -> Way:
+    def with_carried(way: Way, program: Program) -> Way:
         """The way with what it keeps of the carry, which other steps write over."""
+        plan = way.parts.plan if way.parts else ()
         used = carried & {v for step in plan for v in _given(program, step)}
         return replace(way, kept=way.kept + trips * sum(map(size_of, used)))
 
@@ -304,18 +305,17 @@ def _ways_through(body: Body, given: transforms.Policy | None, most: int) -> lis
                 if way.parts is not None
             ]
             at.append(_front(more))
-        found += [with_carried(way, way.parts.plan, program) for way in at[-1] if way.parts]
+        found += [with_carried(way, program) for way in at[-1]]
     whole = Weighing(body.computed, body.unknown, given)
     first, ends = whole.option(None), (0, len(body.computed.eqns))
+    in_one = Program(body.computed, body.unknown, cuts=ends)
     beside = max(program.cotangents()[1])
     for policy in whole.written:
         o = whole.option(policy).beside(first)
         parts = Parts(ends, (Save(0, 1, o),))
         kept, again = trips * o.kept, trips * o.again
         way = Way(parts, kept, again, o.kept + o.backward + beside, written=True)
-        written.append(
-            with_carried(way, parts.plan, Program(body.computed, body.unknown, cuts=ends))
-        )
+        written.append(with_carried(way, in_one))
     return [*written, *_front(found)]
 
 

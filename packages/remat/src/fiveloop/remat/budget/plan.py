@@ -10,14 +10,13 @@ from itertools import chain
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
-from fiveloop.remat.budget.stages import Program, effort, size_of
+from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
@@ -338,7 +337,7 @@ def _given(p: CheckpointParams) -> transforms.Policy | None:
 
 
 def _outcome(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) -> Outcome:
-    form = p.jaxpr.remember("form", lambda: form_of(p.jaxpr))
+    form = form_once(p.jaxpr)
     key = form and (form.key, unknown, p.policy, p.budget)
     found = _OUTCOMES.find(key) if key else None
     if found is None:

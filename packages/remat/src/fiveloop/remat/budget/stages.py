@@ -367,13 +367,17 @@ def without_calls(jaxpr: Jaxpr) -> Jaxpr:
     return ir.without_calls(jaxpr, lambda eqn: eqn.primitive is extend.closed_call_p)
 
 
+form_once = ir.once_per_jaxpr(form_of)
+"""The form of a jaxpr, remembered on it."""
+
+
 @ir.once_per_jaxpr
 def with_equal_shared(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr whose equations hold one jaxpr for all equal ones, so that what is derived of them is derived once."""
     found: dict[Hashable, Jaxpr] = {}
 
     def shared(inner: Jaxpr) -> Jaxpr:
-        form = inner.remember("form", lambda: form_of(inner))
+        form = form_once(inner)
         if form is None or form.has_labels:
             return inner
         return found.setdefault((form.key, *map(id, form.consts), *_lines_of(inner)), inner)
