@@ -28,8 +28,10 @@ def text_for(platform: str, fun: Callable[..., Any], *args: Any) -> str:
 
 
 def moves(text: str) -> list[str]:
-    """The memories to which a program moves values, in order."""
-    return re.findall(r'annotate_device_placement.*_xla_buffer_placement = "(\w+)"', text)
+    """The memories to which a program moves values, in order, but for those that its main function returns."""
+    found = re.findall(r'(%\w+) = .*annotate_device_placement.*_placement = "(\w+)"', text)
+    returned = re.findall(r"%\w+", re.findall(r"\n    return .*", text)[0])
+    return [memory for name, memory in found if name not in returned]
 
 
 def layer(w: Any, x: Any) -> Any:

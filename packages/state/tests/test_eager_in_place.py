@@ -30,7 +30,7 @@ INDICES: dict[str, tuple[Any, Any]] = {
 
 def address(ref: Any) -> int:
     """Where what a Ref holds lies in memory."""
-    return int(np.asarray(ref.array).ctypes.data)
+    return int(ref.array.buffer.unsafe_buffer_pointer())
 
 
 def host_max(array: Any, index: Any, x: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fiveloop.core.arrays import device_put
 from fiveloop.core.backend import client, hlo, lazy
 from fiveloop.core.backend.client import Aval, Buffer, CompileChoices, Executable
-from fiveloop.core.backend.gpu import plugin_path
+from fiveloop.core.backend.gpu import plugin_path, without_annotator
 from fiveloop.core.backend.hlo_builder import ELEMENT_TYPES
 from fiveloop.core.backend.native import default_backend_options
 
@@ -113,6 +113,15 @@ def test_the_platform_is_chosen_by_the_environment() -> None:
         assert auto.stdout.strip() == "cpu"
     else:
         assert auto.stdout.strip() == start_on("cuda").stdout.strip()
+
+
+def test_a_pass_of_gpus_that_fails_on_barriers_is_left_out_where_there_are_some() -> None:
+    choices = CompileChoices(disabled_passes=("other",))
+    assert without_annotator(choices, doubling()[0]) == choices
+    b = hlo.Builder("waiting")
+    b.function("main", [((3,), F4)], public=True, body=lambda a: hlo.optimization_barrier(b, a))
+    left_out = without_annotator(choices, b.text()).disabled_passes
+    assert left_out == ("other", "dynamic-slice-annotator")
 
 
 def test_a_program_tells_its_memory_cost_and_text(double: Executable) -> None:

@@ -1,4 +1,4 @@
-"""`barrier` and `order` change no value, no derivative and no batch."""
+"""`barrier` and `order` change no value, no derivative and no batch; `to_memory` moves and comes back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.arrays.array import Value, as_value
 from fiveloop.core.primitives.broadcast import reduce_sum
 from fiveloop.core.primitives.elementwise import mul
-from fiveloop.core.primitives.ordering import barrier, order
+from fiveloop.core.primitives.ordering import barrier, order, to_memory
 from fiveloop.core.primitives.special import sin
 
 
@@ -62,3 +62,9 @@ def test_refusals() -> None:
 def test_no_more_values_are_light_than_there_are() -> None:
     with pytest.raises(TypeError, match="order: expected `light` to be at most 1, got 2"):
         order(np.int32(0), 1.0, light=2)
+
+
+def test_what_was_moved_away_is_returned_in_the_memory_of_the_device() -> None:
+    """XLA refuses a result in another memory."""
+    text = jit(lambda x: to_memory(sin(x), "pinned_host")).lower(np.ones(2)).as_text(platform="cuda")
+    assert 0 < text.index('"pinned_host"') < text.index('"device"') < text.rindex("return ")

@@ -73,7 +73,7 @@ def test_states_in_a_slower_store_go_to_the_memory_of_the_host_and_back() -> Non
     (written,) = found(r"dynamic_update_slice %\w+, (%\w+), .*tensor<5x7xf32>")
     (read,) = found(r"(%\w+) = stablehlo.dynamic_slice .*tensor<5x7xf32>")
     (taken,) = found(rf"(%\w+) = stablehlo.reshape {read} ")
-    (back,) = found(r'annotate_device_placement\((%\w+)\).*"device"')
+    back, *_ = found(r'annotate_device_placement\((%\w+)\).*"device"')
     # Nothing else reads or writes the store, and nothing is computed between it and the moves.
     assert (written, back) == (row, taken)
     assert "placement" not in lowered.as_text(platform="cpu")

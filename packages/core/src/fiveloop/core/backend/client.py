@@ -17,7 +17,7 @@ from ..errors import DonatedError
 from . import lazy
 from .compilation_cache import active_cache, count
 from .dlpack import as_numpy
-from .gpu import make_cuda_client, plugin_path
+from .gpu import make_cuda_client, plugin_path, without_annotator
 from .host_calls import HostFunction as HostFunction
 from .host_calls import Run, attached, interruptible, raised_by, tell_failure
 from .native import NO_CHOICES as NO_CHOICES
@@ -461,7 +461,10 @@ def compile_text(
     """Compile StableHLO text; results carry the given avals, and the program may call the functions by number."""
     refuse_if_forked()
     client = default_client()
-    choices = compile_options(options or CompileChoices(), client.platform, client.device.id)
+    asked = options or NO_CHOICES
+    if client.platform == "cuda":
+        asked = without_annotator(asked, text)
+    choices = compile_options(asked, client.platform, client.device.id)
     load = client.raw.compile_and_load
     try:
         if not host_functions:

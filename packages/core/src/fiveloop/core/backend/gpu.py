@@ -1,7 +1,7 @@
 """Load the CUDA plugin of the same release as jaxlib, without importing jax.
 
-Only `FIVELOOP_PLATFORM=cuda` (or `auto`, where the plugin is installed) leads here. No machine with a
-GPU has run this yet: it follows the plugin's own start-up, which itself cannot be imported without jax.
+Only `FIVELOOP_PLATFORM=cuda` (or `auto`, where the plugin is installed) leads here. The plugin's own start-up cannot
+be imported without jax, so it is done here.
 """
 
 import ctypes
@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .native import xla
+from ..dataclass import replace
+from .native import CompileChoices, xla
 
 PLUGIN_PACKAGES = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 _KERNEL_PACKAGES = ("jax_cuda13_plugin", "jax_cuda12_plugin")
@@ -49,7 +50,23 @@ def make_cuda_client() -> Any:
     if not xla.pjrt_plugin_initialized("cuda"):
         xla.initialize_pjrt_plugin("cuda")
     _register_kernels(c_api)
-    return xla.get_c_api_client("cuda", {"platform_name": "cuda"})
+    return xla.get_c_api_client("cuda", _options())
+
+
+def _options() -> dict[str, Any]:
+    """What jaxlib reads from the environment: XLA_CLIENT_MEM_FRACTION, XLA_PYTHON_CLIENT_PREALLOCATE and the like."""
+    given: dict[str, Any] = import_module("jaxlib.xla_client").generate_pjrt_gpu_plugin_options()
+    return given
+
+
+def without_annotator(choices: CompileChoices, text: str) -> CompileChoices:
+    """The options with which XLA compiles a program for a GPU.
+
+    Its pass that looks for slices at a loop's counter stops with an error where that has come through a barrier.
+    """
+    if "stablehlo.optimization_barrier" not in text:
+        return choices
+    return replace(choices, disabled_passes=(*choices.disabled_passes, "dynamic-slice-annotator"))
 
 
 def _folders(package: str) -> list[Path]:

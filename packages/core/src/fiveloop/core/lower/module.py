@@ -121,6 +121,7 @@ class _Module:
     emission: Emission
     functions: dict[Hashable, str] = field(default_factory=dict)
     uses_order: bool = False
+    moves: bool = False  # whether a value is moved to another memory
     computed: set[object] = field(default_factory=set)
     host_functions: list[host_calls.HostFunction] = field(default_factory=list)
     has_early: bool = False  # whether an array has been made at the beginning, to be written over
@@ -165,6 +166,11 @@ class LowerContext:
             self.b, module.emission, [index, *operands], [fixed[0], *fixed], light
         )
         return outs
+
+    def to_memory(self, x: IRValue, memory: str) -> IRValue:
+        """The same value in another memory of the platform."""
+        self._module.moves = True
+        return hlo.to_memory(self.b, x, memory)
 
     def late(self, xs: hlo.IRValues) -> list[IRValue]:
         """Operands, some of which are written over: those made of numbers alone come after the others.
@@ -395,7 +401,9 @@ def lower_jaxpr(
         ctx = LowerContext(module, {id(c): arg for c, arg in zip(consts, args, strict=False)})
         values = iter(args[len(consts) :])
         given = {v: next(values) for v in taken}
-        return ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
+        results = ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
+        # XLA refuses a result in another memory, and drops a move that changes nothing.
+        return [ctx.to_memory(x, "device") for x in results] if module.moves else results
 
     specs = [(a.shape, a.dtype) for a in [*[c.aval for c in consts], *[v.aval for v in taken]]]
 

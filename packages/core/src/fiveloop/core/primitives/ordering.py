@@ -126,7 +126,7 @@ rules.define(
     to_memory_p,
     abstract_eval=rules.pure(lambda avals, p: list(check.array_avals("to_memory", avals, 1))),
     lower=lambda ctx, xs, p: (
-        list(xs) if ctx.platform in ONE_MEMORY else [hlo.to_memory(ctx.b, xs[0], p.memory)]
+        list(xs) if ctx.platform in ONE_MEMORY else [ctx.to_memory(xs[0], p.memory)]
     ),
     impl=lambda values, p: list(values),
     # The value is moved, and its tangent stays where it is.
