@@ -22,13 +22,19 @@ class WorkerFailed(Exception):
 
 
 def environment() -> dict[str, str]:
-    """The environment of a worker: quiet, on the CPU, with this tree's benchmarks importable."""
+    """The environment of a worker: quiet, the peer on our platform, with this tree's benchmarks importable."""
     path = os.pathsep.join(
         part
         for part in (str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", ""))
         if part
     )
-    return {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    platform = os.environ.get("FIVELOOP_PLATFORM", "cpu")
+    return {
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        **os.environ,
+        "JAX_PLATFORMS": platform,
+        "PYTHONPATH": path,
+    }
 
 
 class RemoteSide:

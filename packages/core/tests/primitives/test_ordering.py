@@ -66,5 +66,7 @@ def test_no_more_values_are_light_than_there_are() -> None:
 
 def test_what_was_moved_away_is_returned_in_the_memory_of_the_device() -> None:
     """XLA refuses a result in another memory."""
-    text = jit(lambda x: to_memory(sin(x), "pinned_host")).lower(np.ones(2)).as_text(platform="cuda")
+    text = (
+        jit(lambda x: to_memory(sin(x), "pinned_host")).lower(np.ones(2)).as_text(platform="cuda")
+    )
     assert 0 < text.index('"pinned_host"') < text.index('"device"') < text.rindex("return ")
