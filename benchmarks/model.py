@@ -128,7 +128,7 @@ class GeomeanLimit:
 
 @dataclass(frozen=True)
 class NoMoreAgain:
-    """For each plan of a peer, one of ours that saves no more bytes and computes no more operations again."""
+    """At the saved bytes of each plan of a peer, no more operations again; ours are those between the nearest two."""
 
     peer: str
     row: str

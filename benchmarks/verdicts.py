@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from benchmarks.duel import Row
 from benchmarks.model import (
     AtMost,
@@ -13,6 +15,7 @@ from benchmarks.model import (
     Limit,
     NoCopies,
     NoMoreAgain,
+    Plan,
     RatioLimit,
 )
 from benchmarks.stats import Ratio, growth_exponent, meets
@@ -152,7 +155,7 @@ def copies_finding(case: Case, limit: NoCopies, rows: Sequence[Row]) -> Finding:
 
 
 def again_finding(case: Case, limit: NoMoreAgain, rows: Sequence[Row]) -> Finding:
-    """For each plan of the peer, the operations of ours that saves no more: all of them, and whether each is enough."""
+    """For each plan of the peer, the operations of ours at the same saved bytes, and whether they are no more."""
     ours, theirs = (
         [plan for row in rows if row.contender == name for plan in row.saving.plans]
         for name in (case.ours.name, limit.peer)
@@ -160,10 +163,7 @@ def again_finding(case: Case, limit: NoMoreAgain, rows: Sequence[Row]) -> Findin
     what = f"operations again / {limit.peer}'s, at its saved bytes"
     if not ours or not theirs:
         return Finding(case.name, what, limit.row, "not measured", "1", None)
-    least = [
-        min((p.flops_again for p in ours if p.saved_bytes <= plan.saved_bytes), default=None)
-        for plan in theirs
-    ]
+    least = [again_at(plan.saved_bytes, ours) for plan in theirs]
     found = [
         "none fits" if mine is None else f"{mine:.3g} / {plan.flops_again:.3g}"
         for mine, plan in zip(least, theirs, strict=True)
@@ -173,6 +173,17 @@ def again_finding(case: Case, limit: NoMoreAgain, rows: Sequence[Row]) -> Findin
         for mine, plan in zip(least, theirs, strict=True)
     )
     return Finding(case.name, what, limit.row, ", ".join(found), "1", kept)
+
+
+def again_at(saved: int, plans: Sequence[Plan]) -> float | None:
+    """The operations again of the best plans at so many bytes, on the line between two of them; None below all."""
+    front: list[Plan] = []
+    for plan in sorted(plans, key=lambda plan: (plan.saved_bytes, plan.flops_again)):
+        if not front or plan.flops_again < front[-1].flops_again:
+            front.append(plan)
+    if saved < front[0].saved_bytes:
+        return None
+    return float(np.interp(saved, [p.saved_bytes for p in front], [p.flops_again for p in front]))
 
 
 def geomean_finding(limit: GeomeanLimit, rows: Sequence[Row], ours: str = "fiveloop") -> Finding:

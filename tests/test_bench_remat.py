@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import page, verdicts
 from benchmarks.duel import Row
 from benchmarks.model import AtMost, Plan, RatioLimit, Saving
-from benchmarks.remat import declared, fiveloop_models
+from benchmarks.remat import declared, fiveloop_models, inputs
 from benchmarks.remat.inputs import NO_CHECKPOINT, POLICIES
 from benchmarks.remat.models import KEPT, MODELS, Library, Model
 from benchmarks.remat.models.fiveloop_library import LIBRARY
@@ -106,7 +106,7 @@ def test_our_plans_compute_no_more_again_at_the_bytes_of_each_plan_of_the_peer()
         return verdicts.judge(case, limit, [row, theirs]).kept
 
     assert kept((90, 50), (200, 0)) is True
-    assert kept((90, 51), (200, 0)) is False
+    assert kept((90, 60), (200, 0)) is False
     assert kept((101, 0)) is False
     assert kept() is None
 
@@ -114,7 +114,7 @@ def test_our_plans_compute_no_more_again_at_the_bytes_of_each_plan_of_the_peer()
 def test_plans_are_those_of_budgets_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS["transformer"]
     two = replace(model, small={**model.small, "layers": 2})
-    monkeypatch.setattr(fiveloop_models, "arguments", lambda *_: two.arguments())
+    monkeypatch.setattr(inputs, "arguments", lambda *_: two.arguments())
     program = fiveloop_models.planned("transformer", 2)
     found = sorted(program.saving.plans, key=lambda plan: plan.saved_bytes)
     assert len(found) > 2 and found[-1].flops_again == 0 < found[0].flops_again
@@ -142,3 +142,14 @@ def test_our_own_metric_misses_its_limit_at_the_largest_size() -> None:
     assert verdicts.judge(case, limit, [row(10, 2.0), row(20, 0.5)]).kept is True
     assert verdicts.judge(case, limit, [row(10, 0.5), row(20, 2.0)]).kept is False
     assert verdicts.judge(case, limit, []).kept is None
+
+
+def test_plans_are_compared_at_the_bytes_that_the_peer_saves() -> None:
+    ours = [Plan(100, 40), Plan(200, 20), Plan(150, 70), Plan(300, 20)]
+    assert [verdicts.again_at(saved, ours) for saved in (99, 100, 125, 200, 900)] == [
+        None,
+        40,
+        35,
+        20,
+        20,
+    ]

@@ -6,9 +6,17 @@ from typing import Any
 
 import fiveloop.numpy as fnp
 from benchmarks.model import Action, Plan, Program, Saving
-from benchmarks.remat.inputs import MIDDLE, NAMES, NO_CHECKPOINT, POLICIES, arguments, policy_of
+from benchmarks.remat.inputs import (
+    MIDDLE,
+    NAMES,
+    NO_CHECKPOINT,
+    POLICIES,
+    arguments,
+    layers_apart,
+    policy_of,
+)
 from benchmarks.remat.models import MODELS
-from benchmarks.remat.models.base import Library, written_out
+from benchmarks.remat.models.base import written_out
 from benchmarks.remat.models.fiveloop_library import LIBRARY
 from fiveloop.core import extend, transforms, value_and_grad
 from fiveloop.remat import (
@@ -22,7 +30,7 @@ from fiveloop.remat import (
 from fiveloop.remat.budget.amount import amount
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
-STEPS = 20
+STEPS = 100
 """How many budgets are tried to find plans."""
 
 
@@ -35,11 +43,9 @@ def build(model: str, policy: str, size: int, scale: str = "full") -> Program:
     return program(loss, *arguments(model, size, scale))
 
 
-def within(
-    model: str, budget: float, size: int, library: Library = LIBRARY, scale: str = "full"
-) -> Program:
+def within(model: str, budget: float, size: int, scale: str = "full") -> Program:
     """The loss and its gradient, the whole under a budget."""
-    loss = checkpoint(lambda params, data: MODELS[model].loss(library, params, data), budget=budget)
+    loss = checkpoint(lambda params, data: MODELS[model].loss(LIBRARY, params, data), budget=budget)
     return program(loss, *arguments(model, size, scale))
 
 
@@ -64,10 +70,10 @@ def saved_bytes(kept: Iterable[Residual]) -> int:
 def planned(model: str, size: int) -> Program:
     """The loss and its gradient within the middle budget, without a loop, and the plans of budgets and of policies."""
     library = replace(LIBRARY, scan=written_out)
-    params, data = arguments(model, size)
-    loss = lambda params: MODELS[model].loss(library, params, data)
+    params, data = layers_apart(model, size)
+    loss = lambda params, data: MODELS[model].loss(library, params, data)
     # One jaxpr for all, so that it is planned once.
-    jaxpr, names = residuals.staged(model, loss, params)
+    jaxpr, names = residuals.staged(model, lambda params: loss(params, data), params)
 
     def halves(policy: Any, budget: Any) -> residuals.Halves:
         chosen = CheckpointParams(jaxpr, policy, Origin(model), budget=budget)
@@ -79,7 +85,7 @@ def planned(model: str, size: int) -> Program:
     costs = [(saved_bytes(h.residuals()), products(h.both_passes())) for h in found]
     least = min(flops for _, flops in costs)
     plans = dict.fromkeys(Plan(saved, flops - least) for saved, flops in costs)
-    one = within(model, MIDDLE, size, library)
+    one = program(checkpoint(loss, budget=MIDDLE), params, data)
     return replace(one, saving=replace(one.saving, plans=tuple(plans)))
 
 

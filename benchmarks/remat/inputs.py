@@ -1,9 +1,11 @@
 """The policies and budgets that are compared, and the arguments of a model at a depth."""
 
+from operator import itemgetter
 from typing import Any
 
 from benchmarks.remat.models import KEPT, MODELS
 from benchmarks.remat.models.base import Draw
+from benchmarks.sides.base import map_leaves
 
 NO_CHECKPOINT = "no_checkpoint"
 NAMES = "save_only_these_names"
@@ -30,6 +32,15 @@ def arguments(model: str, depth: int, scale: str = "full") -> tuple[Any, Any]:
     """Parameters and data of a model that is so deep, and "small" or "full" otherwise."""
     found = MODELS[model]
     return found.init(Draw(), {**found.sizes(scale), found.depth: depth})
+
+
+def layers_apart(model: str, depth: int) -> tuple[Any, Any]:
+    """The same at full scale, with a tree of parameters for each layer that `scan` would run."""
+    params, data = arguments(model, depth)
+    if "layers" in params:
+        layers = [map_leaves(itemgetter(k), params["layers"]) for k in range(depth)]
+        params = {**params, "layers": layers}
+    return params, data
 
 
 def policy_of(library: Any, name: str) -> Any:

@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks.model import Plan, Program, Saving
-from benchmarks.remat.inputs import BUDGETS, MIDDLE, arguments
+from benchmarks.remat.inputs import BUDGETS, MIDDLE, layers_apart
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.torch_library import LIBRARY
 from benchmarks.sides.base import map_leaves
@@ -39,7 +39,7 @@ class Graphs:
 
 def build(model: str, size: int) -> Program:
     """The loss and its gradient, within the middle budget."""
-    params, data = map_leaves(whole_numbers, arguments(model, size))
+    params, data = map_leaves(whole_numbers, layers_apart(model, size))
     flops = graphs_of(model, 1.0, params, data)[1].flops
     found = {budget: graphs_of(model, budget, params, data) for budget in BUDGETS}
     return Program(

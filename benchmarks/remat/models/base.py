@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-
-from benchmarks.sides.base import map_leaves, named
 
 Tree = Any
 Sizes = Mapping[str, int]
@@ -74,10 +71,10 @@ class Draw:
         return self.generator.integers(0, limit, shape).astype(np.int32)
 
 
-def written_out(step: Callable[..., Any], carry: Any, xs: Tree) -> tuple[Any, None]:
-    """A `scan` without a loop, of steps that stack nothing."""
-    for k in range(len(next(iter(named(xs).values())))):
-        carry, _ = step(carry, map_leaves(itemgetter(k), xs))
+def written_out(step: Callable[..., Any], carry: Any, xs: list[Tree]) -> tuple[Any, None]:
+    """A `scan` without a loop, of steps that stack nothing; what each is given is a tree of its own."""
+    for x in xs:
+        carry, _ = step(carry, x)
     return carry, None
 
 

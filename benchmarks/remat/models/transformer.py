@@ -34,14 +34,16 @@ def loss(lib: Library, params: Tree, data: Tree) -> Any:
     """The mean loss in nats per symbol."""
     tokens, targets = data["windows"][:, :-1], data["windows"][:, 1:]
     x = params["embedding"][tokens]
-    cos, sin = rotations(lib, x.shape[1], params["layers"]["qkv"].shape[-1])
+    layers = params["layers"]
+    any_layer = layers[0] if isinstance(layers, list) else layers
+    cos, sin = rotations(lib, x.shape[1], any_layer["qkv"].shape[-1])
 
     def layer(x: Any, p: Tree) -> tuple[Any, None]:
         x = x + attention(lib, x, p, cos, sin)
         hidden = lib.nn.relu(normalised(lib.np, x, p["mlp_scale"]) @ p["mlp_in"])
         return x + (hidden * hidden) @ p["mlp_out"], None
 
-    x, _ = lib.scan(lib.block(layer), x, params["layers"])
+    x, _ = lib.scan(lib.block(layer), x, layers)
     logits = normalised(lib.np, x, params["out_scale"]) @ params["out"]
     scores = lib.nn.log_softmax(logits, axis=-1)
     return -lib.np.mean(lib.np.take_along_axis(scores, targets[..., None], axis=-1))
