@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.core.primitives import running, shape
+from fiveloop.core.primitives import running, shape, windows
 
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
@@ -23,6 +25,8 @@ IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
 
 def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     """Whether an equation is light, and whether it is computed once, however many equations use it."""
+    if eqn.primitive is prims.resolve_index_p:  # a few cheap operations
+        return True, False
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
     joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches() and is_wide(eqn)
@@ -89,6 +93,34 @@ def runs_across(eqn: ir.Eqn) -> bool:
     if not isinstance(eqn.params, running.CumulativeParams):
         return False
     return any(n != 1 for n in eqn.outvars[0].aval.shape[: eqn.params.axis])
+
+
+def picks(eqn: ir.Eqn) -> bool:
+    """Whether an equation reads elements, or writes them, at an index that is no block."""
+    return eqn.primitive in (prims.take_p, prims.put_p) and not eqn.params.indexer.is_block
+
+
+def positions(eqn: ir.Eqn) -> list[ir.Atom]:
+    """The operands that say where an equation reads or writes elements."""
+    return eqn.invars[1 if eqn.primitive is prims.take_p else 2 :]
+
+
+def index(eqn: ir.Eqn) -> ir.Aval | None:
+    """The type of all positions in one array, a column for each axis; None if they are given so."""
+    (array, *_), indexer = eqn.invars, eqn.params.indexer
+    columns = windows.columns_of(indexer, array.aval.shape)
+    given = [a.aval for a in positions(eqn)]
+    if len(columns) == len(given) == 1 and not indexer.lead:
+        return None
+    aval = given[0] if given else array.aval.update(dtype=np.dtype(np.int32))
+    return aval.update(shape=(*windows.batch_shape(indexer), len(columns)))
+
+
+def moves_windows(eqn: ir.Eqn) -> bool:
+    """Whether windows of an array lie along axes that are not the last of what is read there or written."""
+    indexer = eqn.params.indexer
+    labels, batch = indexer.labels(new=False), windows.batch_of(indexer)
+    return labels[: len(batch)] != batch or (eqn.primitive is prims.put_p and labels == batch)
 
 
 def bodies(eqn: ir.Eqn) -> list[rules.Body]:

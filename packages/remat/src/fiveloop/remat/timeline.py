@@ -178,6 +178,8 @@ class _Layout:
             ins = self.flattened(eqn, ins)
         if kinds.runs_across(eqn):
             return self.transposed(eqn, ins)
+        if kinds.picks(eqn):
+            return self.picked(eqn, ins)
         half = _computes_in_full(eqn)
         if half and contracts:
             return self.contracted(eqn, ins)
@@ -206,6 +208,25 @@ class _Layout:
         made = self.value(out.aval)
         self.add(Op(eqn, moved, [made], over=[(made, moved[-1])]))
         return self.add(Op(eqn, [made], [self.value(out.aval)], light=True, unary=True))
+
+    def picked(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """What an index picks, or an array with elements put there: the positions are computed in one array."""
+        num = len(ins) - len(kinds.positions(eqn))
+        given, places = list(ins[:num]), [*ins[num:]]
+        index = kinds.index(eqn)
+        if index is not None:
+            places = self.add(Op(eqn, places, [self.value(index)], light=True, unary=True))
+        moves = kinds.moves_windows(eqn)
+        (out,) = (self.value(v.aval) for v in eqn.outvars)
+        if eqn.primitive is prims.put_p:
+            if moves and given[1] >= 0:
+                made = [self.value(eqn.invars[1].aval)]
+                given[1:] = self.add(Op(eqn, given[1:], made, light=True, unary=True))
+            return self.add(Op(eqn, [*given, *places], [out], over=[(out, given[0])]))
+        made = self.add(Op(eqn, [*given, *places], [out], light=True, expensive=True, unary=True))
+        if not moves:
+            return made
+        return self.add(Op(eqn, made, [self.value(eqn.outvars[0].aval)], light=True, unary=True))
 
     def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
         """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
