@@ -17,8 +17,11 @@ LIBRARY = 4_096
 WINDOW = 32
 """Elements along an axis from more than which on XLA reduces in windows first, into which it fuses nothing."""
 
-ROW, COPIES = 8, 512
-"""Elements of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
+JOINED, LONG = 8, 128
+"""More arrays than so many are joined by copies, and so are arrays along the last axis to rows of so many elements."""
+
+ROW, COPIES = 64, 2_048
+"""Bytes of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
 
 IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
 
@@ -29,7 +32,7 @@ def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
         return True, False
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
-    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches() and is_wide(eqn)
+    joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
     light = cost.again and eqn.primitive is not shape.pad_p and not joins
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     return light, once
@@ -44,11 +47,14 @@ def is_outer(eqn: ir.Eqn) -> bool:
 
 
 def is_wide(eqn: ir.Eqn) -> bool:
-    """Whether whole rows of several arrays are joined: newer compilers copy those, and fuse what joins others."""
-    (out,) = eqn.outvars
-    rows = min(a.aval.shape[-1] for a in eqn.invars)
-    large = rows >= ROW and ir.size_of(out.aval.shape) >= COPIES
-    return large and eqn.params.axis == out.aval.ndim - 1
+    """Whether whole rows of several arrays are joined: those are copied, and what joins others is fused."""
+    (out,) = (v.aval for v in eqn.outvars)
+    if eqn.params.axis != out.ndim - 1:
+        return False
+    if recomputes_in_branches():
+        return out.shape[-1] >= LONG
+    size = prims.bytes_of([out])
+    return size >= COPIES and out.dtype.itemsize * out.shape[-1] >= ROW
 
 
 def is_in_library(eqn: ir.Eqn) -> bool:

@@ -139,9 +139,10 @@ class _Layout:
             self.number += whole
             ins = [number(a) for a in eqn.invars]
             given: Iterable[object] = map(_key, eqn.invars, ins)
-            if eqn.primitive.name in _COMMUTATIVE:
+            name = _LOWERED_AS.get(eqn.primitive.name, eqn.primitive.name)
+            if name in _COMMUTATIVE:
                 given = [frozenset(given)]
-            key = None if eqn.effects else (eqn.primitive, eqn.params, *given)
+            key = None if eqn.effects else (name, eqn.params, *given)
             outs = self.seen.get(key)
             if outs is None:
                 outs = self.outs_of(eqn, ins)
@@ -309,6 +310,7 @@ class _Layout:
             op.reads = SPREAD
             return
         op.light, expensive = weight
+        op.light &= eqn.primitive is not prims.concatenate_p or len(op.ins) <= kinds.JOINED
         op.expensive = expensive and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
         if rules.by_element_rules.find(eqn.primitive) or kinds.selects_by_element(eqn):
@@ -342,10 +344,14 @@ class _Layout:
         """Whether an equation pads an array: newer compilers make a pad of one that joins an array and one number."""
         if op.light or op.eqn.primitive is not prims.concatenate_p:
             return op.eqn.primitive is shape.pad_p
-        makers = [self.maker.get(x) for x in op.ins]
-        return len(makers) == 2 and any(
-            m is None or m.eqn.primitive is prims.broadcast_in_dim_p for m in makers
-        )
+        return len(op.ins) == 2 and any(map(self.is_filled, op.ins))
+
+    def is_filled(self, x: int) -> bool:
+        """Whether an array is a constant, or one number repeated."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
+            return x < 0
+        return not made.eqn.invars[0].aval.ndim
 
     def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
@@ -583,6 +589,8 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timel
     carry = body.carry if body.role == "loop" else None
     return _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
 
+
+_LOWERED_AS = {"square": "mul"}
 
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"}
 
