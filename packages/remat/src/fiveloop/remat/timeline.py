@@ -523,7 +523,7 @@ class _Layout:
         self.ops = [*ran]
 
     def last_uses(self, fused: Fusions) -> list[int]:
-        """The place of the last equation that reads each value, or another form of it."""
+        """The place of the last equation that reads each value, or any other form of it."""
         place = {op: k for k, op in enumerate(self.ops)}
         last = [max(map(place.__getitem__, users), default=-1) for users in fused.users]
         for k, op in enumerate(self.ops):
@@ -532,10 +532,12 @@ class _Layout:
         for v in self.results:
             if v >= 0:
                 last[v] = len(self.ops) - 1
-        for op in reversed(self.ops):
-            if op.view and op in fused.parts and not fused.parts[op]:
-                for v, x in zip(op.outs, op.ins, strict=True):
-                    last[x] = max(last[x], last[v])
+        views = [op for op in self.ops if op.view and op in fused.parts and not fused.parts[op]]
+        forms = [pair for op in views for pair in zip(op.outs, op.ins, strict=True)]
+        for v, x in reversed(forms):
+            last[x] = max(last[x], last[v])
+        for v, x in forms:
+            last[v] = last[x]
         return last
 
     def owners(
