@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from fiveloop.core import ir, prims
+from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Timeline
 
 SAME, MOVED, SPREAD = range(3)
@@ -80,6 +81,16 @@ def _is_outside_library(eqn: ir.Eqn) -> bool:
     return name in OUTSIDE or (name in ("sin", "cos", "tan") and recomputes_in_branches())
 
 
+def reduces(eqn: ir.Eqn) -> bool:
+    """Whether an equation is a reduction."""
+    return eqn.primitive.name.startswith("reduce_")
+
+
+def is_spread(eqn: ir.Eqn) -> bool:
+    """Whether an equation repeats the elements of an array."""
+    return eqn.primitive is prims.broadcast_in_dim_p
+
+
 class Fuser:
     """Equations in the order in which a compiler visits them: each behind those that make its operands."""
 
@@ -100,14 +111,15 @@ class Fuser:
             if v not in self.maker or not self.maker[v].turned:
                 found.reverse()
         self.whole = set[Op]()
+        self.behind = set[Op]()
         self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
         self.alike: dict[Op, list[int]] = {}
 
     def fusions(self) -> Fusions:
         """Fuse into the last equation first, and into each the last of its operands first."""
         for op in reversed(self.ops):
-            if op.absorbs:
-                self.take_in(op, self.is_absorbed)
+            if op.absorbs and op not in self.gone:
+                self.take_in(self.grown(op), self.is_absorbed)
         self.find_whole()
         for op in reversed(self.ops):
             if op not in self.gone:
@@ -115,6 +127,29 @@ class Fuser:
         for op in self.gone:
             del self.parts[op]
         return Fusions(self.users, self.parts, self.alike)
+
+    def grown(self, op: Op) -> Op:
+        """The last of the equations that a library takes in behind a reduction: each alone uses what is before it."""
+        chain = [op]
+        while reduces(chain[-1].eqn) or chain[-1] in self.behind:
+            (v,) = chain[-1].outs
+            user = self.users[v][0] if len(self.users[v]) == 1 else None
+            if user is None or v in self.results or not self.goes_on(user):
+                break
+            chain.append(user)
+            self.behind.add(user)
+        while chain[-1].view or (is_spread(chain[-1].eqn) and not recomputes_in_branches()):
+            self.behind.discard(chain.pop())
+        if len(chain) > 1:
+            chain[-1].light, chain[-1].absorbs = False, True
+        return chain[-1]
+
+    def goes_on(self, op: Op) -> bool:
+        """Whether a library takes in an equation that uses its result: there are as many elements as in what it sums."""
+        (out, *_) = (v.aval for v in op.eqn.outvars)
+        by_element = rules.by_element_rules.find(op.eqn.primitive) and out.differentiable
+        known = op.view or is_spread(op.eqn) or (by_element and not _is_outside_library(op.eqn))
+        return op.light and bool(known) and ir.size_of(out.shape) >= kinds.LIBRARY
 
     def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on."""
@@ -159,8 +194,9 @@ class Fuser:
         """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
         maps = made.reads == SAME and not _is_outside_library(made.eqn)
-        reduces = op.eqn.primitive.name.startswith("reduce_")
-        return (contracts or (reduces and maps)) and self.is_alone(op, made)
+        grows = op in self.behind and (made in self.behind or (made.absorbs and reduces(made.eqn)))
+        maps = maps and (op in self.behind or reduces(op.eqn))
+        return (contracts or maps or grows) and self.is_alone(op, made)
 
     def is_fused(self, made: Op, op: Op, reads: int) -> bool:
         """Whether an equation is fused into one that uses it."""
