@@ -117,9 +117,12 @@ class Fuser:
 
     def fusions(self) -> Fusions:
         """Fuse into the last equation first, and into each the last of its operands first."""
+        for op in self.ops:
+            if op.absorbs and op not in self.gone:
+                self.grow(op)
         for op in reversed(self.ops):
             if op.absorbs and op not in self.gone:
-                self.take_in(self.grown(op), self.is_absorbed)
+                self.take_in(op, self.is_absorbed)
         self.find_whole()
         for op in reversed(self.ops):
             if op not in self.gone:
@@ -128,28 +131,31 @@ class Fuser:
             del self.parts[op]
         return Fusions(self.users, self.parts, self.alike)
 
-    def grown(self, op: Op) -> Op:
-        """The last of the equations that a library takes in behind a reduction: each alone uses what is before it."""
+    def grow(self, op: Op) -> None:
+        """Note what a library takes in behind a reduction: each equation that alone uses what is before it."""
         chain = [op]
-        while reduces(chain[-1].eqn) or chain[-1] in self.behind:
+        while reduces(op.eqn):
             (v,) = chain[-1].outs
             user = self.users[v][0] if len(self.users[v]) == 1 else None
             if user is None or v in self.results or not self.goes_on(user):
                 break
             chain.append(user)
-            self.behind.add(user)
-        while chain[-1].view or (is_spread(chain[-1].eqn) and not recomputes_in_branches()):
-            self.behind.discard(chain.pop())
-        if len(chain) > 1:
-            chain[-1].light, chain[-1].absorbs = False, True
-        return chain[-1]
+            if user.absorbs:
+                break
+        last = chain[-1]
+        while last.view or (is_spread(last.eqn) and not recomputes_in_branches()):
+            last = chain[chain.index(last) - 1]
+        self.behind.update(chain[1 : chain.index(last) + 1])
+        if last is not op:
+            last.light, last.absorbs = False, True
 
     def goes_on(self, op: Op) -> bool:
         """Whether a library takes in an equation that uses its result: there are as many elements as in what it sums."""
         (out, *_) = (v.aval for v in op.eqn.outvars)
         by_element = rules.by_element_rules.find(op.eqn.primitive) and out.differentiable
         known = op.view or is_spread(op.eqn) or (by_element and not _is_outside_library(op.eqn))
-        return op.light and bool(known) and ir.size_of(out.shape) >= kinds.LIBRARY
+        large = ir.size_of(out.shape) >= kinds.LIBRARY
+        return (op.absorbs and reduces(op.eqn)) or (op.light and bool(known) and large)
 
     def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on."""
@@ -193,7 +199,7 @@ class Fuser:
     def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
         """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
-        maps = made.reads == SAME and not _is_outside_library(made.eqn)
+        maps = (made.reads == SAME or is_spread(made.eqn)) and not _is_outside_library(made.eqn)
         grows = op in self.behind and (made in self.behind or (made.absorbs and reduces(made.eqn)))
         maps = maps and (op in self.behind or reduces(op.eqn))
         return (contracts or maps or grows) and self.is_alone(op, made)
