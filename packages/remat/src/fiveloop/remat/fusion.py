@@ -150,12 +150,13 @@ class Fuser:
             last.light, last.absorbs = False, True
 
     def goes_on(self, op: Op) -> bool:
-        """Whether a library takes in an equation that uses its result: there are as many elements as in what it sums."""
-        (out, *_) = (v.aval for v in op.eqn.outvars)
+        """Whether a library takes in an equation that uses its result: a large one, or another reduction."""
+        if op.absorbs or not op.light:
+            return op.absorbs and reduces(op.eqn)
+        out = op.eqn.outvars[0].aval
         by_element = rules.by_element_rules.find(op.eqn.primitive) and out.differentiable
         known = op.view or is_spread(op.eqn) or (by_element and not _is_outside_library(op.eqn))
-        large = ir.size_of(out.shape) >= kinds.LIBRARY
-        return (op.absorbs and reduces(op.eqn)) or (op.light and bool(known) and large)
+        return bool(known) and ir.size_of(out.shape) >= kinds.LIBRARY
 
     def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on."""

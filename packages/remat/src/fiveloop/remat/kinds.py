@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
@@ -84,6 +86,16 @@ def written_out(eqn: ir.Eqn) -> Jaxpr | None:
     return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])
 
 
+def fillings(eqn: ir.Eqn) -> list[Hashable]:
+    """The large arrays of one number that a compiler makes for an equation that uses numbers in each element."""
+    numbers = [a for a in eqn.invars if isinstance(a, ir.Literal) and ir.is_scalar(a)]
+    if not numbers or not rules.by_element_rules.find(eqn.primitive):
+        return []
+    shape = eqn.outvars[0].aval.shape
+    large = ir.size_of(shape) >= LIBRARY
+    return [(a.aval.dtype, str(a.value), shape) for a in numbers] if large else []
+
+
 def adds_elements(eqn: ir.Eqn) -> bool:
     """Whether an equation adds elements to an array."""
     return eqn.primitive is prims.put_p and eqn.params.kind == "add"
@@ -106,7 +118,7 @@ def picks(eqn: ir.Eqn) -> bool:
     return eqn.primitive in (prims.take_p, prims.put_p) and not eqn.params.indexer.is_block
 
 
-def positions(eqn: ir.Eqn) -> list[ir.Atom]:
+def positions(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     """The operands that say where an equation reads or writes elements."""
     return eqn.invars[1 if eqn.primitive is prims.take_p else 2 :]
 
@@ -118,8 +130,8 @@ def index(eqn: ir.Eqn) -> ir.Aval | None:
     given = [a.aval for a in positions(eqn)]
     if len(columns) == len(given) == 1 and not indexer.lead:
         return None
-    aval = given[0] if given else array.aval.update(dtype=np.dtype(np.int32))
-    return aval.update(shape=(*windows.batch_shape(indexer), len(columns)))
+    dtype = given[0].dtype if given else np.dtype(np.int32)
+    return ir.ShapedArray((*windows.batch_shape(indexer), len(columns)), dtype)
 
 
 def moves_windows(eqn: ir.Eqn) -> bool:

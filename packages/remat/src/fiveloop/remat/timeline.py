@@ -413,6 +413,7 @@ class _Layout:
         """The buffers from their first equation to their last."""
         self.bring_into_post_order()
         fused = Fuser(self.ops, self.results, len(self.sizes)).fusions()
+        self.add_fillings(fused)
         self.run_breadth_first(fused)
         last = self.last_uses(fused)
         owner, over = self.owners(last, fused)
@@ -483,6 +484,22 @@ class _Layout:
                     reached.setdefault(stack.pop(), len(reached))
                 stack += reversed(waiting)
         return reached
+
+    def add_fillings(self, fused: Fusions) -> None:
+        """Add arrays of one number that a library reads: it takes in only what nothing else uses."""
+        found: dict[object, tuple[set[Op], list[Op]]] = {}
+        for op, parts in fused.parts.items() if any(op.absorbs for op in fused.parts) else ():
+            for part in (op, *parts):
+                for key in kinds.fillings(part.eqn):
+                    users, readers = found.setdefault(key, (set(), []))
+                    users.add(part)
+                    readers += [op] if op.absorbs and op not in readers else []
+        for users, readers in found.values():
+            if len(users) > 1 and readers:
+                eqn = readers[0].eqn
+                (v,) = self.add(Op(eqn, [], [self.value(next(iter(users)).eqn.outvars[0].aval)]))
+                fused.users.append(readers)
+                fused.parts[self.maker[v]] = []
 
     def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.

@@ -181,7 +181,7 @@ def _windows(b: Builder, shape: ir.Shape, indexer: Indexer, positions: IRValues)
 
 
 def merged_axes(indexer: Indexer, shape: ir.Shape) -> list[int]:
-    """The axes of an array that are indexed as one, which takes less memory: those of single positions, side by side."""
+    """The axes whose positions an index names one by one, if they lie side by side: they are indexed as one."""
     windows = whole_axes(indexer)
     singles = [k for k in range(len(shape)) if k not in windows]
     beside = singles == [*range(singles[0], singles[-1] + 1)] if singles else False
