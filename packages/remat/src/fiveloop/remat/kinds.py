@@ -123,10 +123,10 @@ def positions(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     return eqn.invars[1 if eqn.primitive is prims.take_p else 2 :]
 
 
-def index(eqn: ir.Eqn) -> ir.Aval | None:
+def index(eqn: ir.Eqn, in_loop: bool) -> ir.Aval | None:
     """The type of all positions in one array, a column for each axis; None if they are given so."""
     (array, *_), indexer = eqn.invars, eqn.params.indexer
-    columns = windows.columns_of(indexer, array.aval.shape)
+    columns = windows.columns_of(indexer, array.aval.shape, in_loop)
     given = [a.aval for a in positions(eqn)]
     if len(columns) == len(given) == 1 and not indexer.lead:
         return None

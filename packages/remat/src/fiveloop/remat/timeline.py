@@ -214,7 +214,7 @@ class _Layout:
         """What an index picks, or an array with elements put there: the positions are computed in one array."""
         num = len(ins) - len(kinds.positions(eqn))
         given, places = list(ins[:num]), [*ins[num:]]
-        index = kinds.index(eqn)
+        index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
         if index is not None:
             places = self.add(Op(eqn, places, [self.value(index)], light=True, unary=True))
         moves = kinds.moves_windows(eqn)
@@ -608,6 +608,8 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timel
     carry = body.carry if body.role == "loop" else None
     return _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
 
+
+_LOOPS = {"for", "while"}
 
 _LOWERED_AS = {"square": "mul"}
 

@@ -138,13 +138,13 @@ def batch_of(indexer: Indexer) -> list[Label]:
 
 
 def batch_shape(indexer: Indexer) -> ir.Shape:
-    """The sizes of these axes."""
+    """The sizes of the axes that are not axes of windows."""
     return tuple(_size(indexer, label) for label in batch_of(indexer))
 
 
-def columns_of(indexer: Indexer, shape: ir.Shape) -> list[int]:
+def columns_of(indexer: Indexer, shape: ir.Shape, in_loop: bool) -> list[int]:
     """The axes of an array that need positions, as a compiler sees them: lanes do, merged axes need one."""
-    merged = merged_axes(indexer, shape)[1:]
+    merged = merged_axes(indexer, shape, in_loop)[1:]
     entries = [(k, e) for k, e in enumerate(indexer.entries) if k not in merged]
     return [k for k, e in entries if not _is_from_start(e)]
 
@@ -160,9 +160,9 @@ def _windows(b: Builder, shape: ir.Shape, indexer: Indexer, positions: IRValues)
     columns = _columns(b, indexer, positions, batch)
     lanes = {k: e.lead for k, e in enumerate(indexer.entries) if isinstance(e, Lane)}
     axes, form = [*range(len(shape))], [*shape]
-    merged = merged_axes(indexer, shape)
+    merged = merged_axes(indexer, shape, b.is_in_loop)
     if merged:
-        columns[merged[0]] = _in_one(b, columns, lanes, indexer, shape)
+        columns[merged[0]] = _in_one(b, merged, columns, lanes, indexer, shape)
         columns = {k: columns[k] for k in sorted(columns) if k not in merged[1:]}
         axes = [k for k in axes if k not in merged[1:]]
         form[merged[0] : merged[-1] + 1] = [ir.size_of([shape[k] for k in merged])]
@@ -180,17 +180,22 @@ def _windows(b: Builder, shape: ir.Shape, indexer: Indexer, positions: IRValues)
     )
 
 
-def merged_axes(indexer: Indexer, shape: ir.Shape) -> list[int]:
-    """The axes whose positions an index names one by one, if they lie side by side: they are indexed as one."""
+def merged_axes(indexer: Indexer, shape: ir.Shape, in_loop: bool) -> list[int]:
+    """The axes whose positions an index names one by one, if they lie side by side: they are indexed as one.
+
+    In a loop they are not: XLA copies an array in each step that is reshaped between reads and writes in place.
+    """
     windows = whole_axes(indexer)
     singles = [k for k in range(len(shape)) if k not in windows]
     beside = singles == [*range(singles[0], singles[-1] + 1)] if singles else False
     few = ir.size_of([shape[k] for k in singles]) <= MOST
-    return singles if len(singles) > 1 and beside and few and not indexer.drops else []
+    merges = beside and few and not (indexer.drops or in_loop)
+    return singles if len(singles) > 1 and merges else []
 
 
 def _in_one(
     b: Builder,
+    merged: Sequence[int],
     columns: Mapping[int, IRValue],
     lanes: Mapping[int, int],
     indexer: Indexer,
@@ -201,11 +206,10 @@ def _in_one(
     sizes = batch_shape(indexer)
     dtype = next((c.dtype for c in columns.values()), np.dtype(np.int32))
     found: IRValue | None = None
-    for k in merged_axes(indexer, shape):
-        if k in lanes:
+    for k in merged:
+        column = columns.get(k)
+        if column is None:
             column = hlo.iota(b, sizes, dtype, batch.index(("lead", lanes[k])))
-        else:
-            column = columns.get(k) or hlo.constant(b, 0, sizes, dtype)
         if found is not None:
             column = hlo.add(b, hlo.mul(b, found, hlo.constant(b, shape[k], sizes, dtype)), column)
         found = column
