@@ -387,9 +387,64 @@ def valued(w: Any, v: Any) -> Any:
     return grad(loss, argnums=(0, 1))(w, v)
 
 
+def along(w: Any) -> Any:
+    """The gradient of elements picked in each row: their places in all rows are computed once for the sum."""
+    places = (N[:, :48].cumsum(1).astype(np.int32) * 7) % 64
+    return grad(lambda w: (fnp.sin(fnp.take_along_axis(N @ w, places, axis=1)) ** 2).sum())(w)
+
+
+def columns(w: Any, places: Any) -> Any:
+    """Columns that are picked lie in rows: they are moved where they are used, and cotangents before they are added."""
+
+    def loss(w: Any) -> Any:
+        h = fnp.tanh(N @ w)
+        return (fnp.tanh(h[:, places] @ N[:48]) @ h).sum()
+
+    return grad(loss)(w)
+
+
+def nine(x: Any) -> Any:
+    """More than eight arrays are joined by copies, each of which is there before."""
+    return fnp.concatenate([fnp.sin(x[i : i + 8]) for i in range(9)]) @ x @ x
+
+
+def long_rows(x: Any) -> Any:
+    """Arrays joined to long rows are copied, one of them an argument."""
+    return (fnp.concatenate([fnp.sin(x), x], axis=1) @ WIDE.T[:128]) @ N
+
+
+def squares(x: Any, w: Any) -> Any:
+    """A square is a product with itself."""
+    y = x @ w
+    return ((y * y) @ w, prims.square(y) @ x)[0] @ (prims.square(y) @ x)
+
+
+def distances(x: Any, y: Any) -> Any:
+    """A library goes on behind a large sum, and does not write its result over an operand."""
+
+    @checkpoint
+    def kernel(x: Any, y: Any) -> Any:
+        d = x[:, None] - y[None]
+        return fnp.tanh(fnp.exp(-0.5 * (d * d).sum(-1)) @ y)
+
+    return grad(lambda x: (kernel(x, y) ** 2).sum())(x)
+
+
+def twice_again(ws: Any, x: Any) -> Any:
+    """What enters checkpoints in checkpoints is there in several forms, until the last of them is read."""
+    layer = checkpoint(lambda x, w: fnp.sin(fnp.tanh(x @ w) @ w))
+    return grad(lambda ws: sum(x + checkpoint(layer)(x, w) for w in ws).sum())(ws)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (along, (N,)),
+        (columns, (N, np.arange(48, dtype=np.int32))),
+        (nine, (N,)),
+        (long_rows, (N,)),
+        (squares, (N, N + 1)),
+        (distances, (WIDE.T[:96, :16], WIDE.T[:80, :16])),
         (picked, (WIDE[:, :128], WIDE.T[:128, :8])),
         (likelihood, (WIDE[:, :128],)),
         (running, (WIDE[:, :128],)),

@@ -224,6 +224,17 @@ def test_static_reads_are_slices() -> None:
     assert "slice" in text and "gather" not in text and "dynamic" not in text
 
 
+def test_axes_side_by_side_that_are_picked_from_are_indexed_as_one() -> None:
+    places = np.asarray([[2, 0], [1, 1]])
+    picked = jit(vmap(lambda x, i: x[i]))
+    x = H[0, :2]
+    np.testing.assert_array_equal(picked(x, places), np.take_along_axis(x, places, 1))
+    lowered = picked.lower(x, places).as_text()
+    assert "tensor<12xf32>, tensor<2x2x1xi64>" in lowered and "batching_dims" not in lowered
+    written = jit(vmap(lambda x, i: x.at[i].add(1.0, mode="promise_in_bounds")))(0 * x, places)
+    np.testing.assert_array_equal(written, [[1, 0, 1, 0, 0, 0], [0, 2, 0, 0, 0, 0]])
+
+
 @pytest.mark.parametrize("i", [2**64 - 1, 2**64 - 2, 2**63, 2**63 - 1, 2**40])
 def test_an_unsigned_index_beyond_int64_is_beyond_the_end(i: int) -> None:
     x, at = as_value(np.arange(8.0)), to_array(as_value(np.uint64(i)))

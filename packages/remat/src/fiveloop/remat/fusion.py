@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from fiveloop.core import ir, prims
+from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Timeline
 
 SAME, MOVED, SPREAD = range(3)
@@ -80,6 +81,16 @@ def _is_outside_library(eqn: ir.Eqn) -> bool:
     return name in OUTSIDE or (name in ("sin", "cos", "tan") and recomputes_in_branches())
 
 
+def reduces(eqn: ir.Eqn) -> bool:
+    """Whether an equation is a reduction."""
+    return eqn.primitive.name.startswith("reduce_")
+
+
+def is_spread(eqn: ir.Eqn) -> bool:
+    """Whether an equation repeats the elements of an array."""
+    return eqn.primitive is prims.broadcast_in_dim_p
+
+
 class Fuser:
     """Equations in the order in which a compiler visits them: each behind those that make its operands."""
 
@@ -100,13 +111,17 @@ class Fuser:
             if v not in self.maker or not self.maker[v].turned:
                 found.reverse()
         self.whole = set[Op]()
+        self.behind = set[Op]()
         self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
         self.alike: dict[Op, list[int]] = {}
 
     def fusions(self) -> Fusions:
         """Fuse into the last equation first, and into each the last of its operands first."""
+        for op in self.ops:
+            if op.absorbs and op not in self.gone:
+                self.grow(op)
         for op in reversed(self.ops):
-            if op.absorbs:
+            if op.absorbs and op not in self.gone:
                 self.take_in(op, self.is_absorbed)
         self.find_whole()
         for op in reversed(self.ops):
@@ -115,6 +130,33 @@ class Fuser:
         for op in self.gone:
             del self.parts[op]
         return Fusions(self.users, self.parts, self.alike)
+
+    def grow(self, op: Op) -> None:
+        """Note what a library takes in behind a reduction: each equation that alone uses what is before it."""
+        chain = [op]
+        while reduces(op.eqn):
+            (v,) = chain[-1].outs
+            user = self.users[v][0] if len(self.users[v]) == 1 else None
+            if user is None or v in self.results or not self.goes_on(user):
+                break
+            chain.append(user)
+            if user.absorbs:
+                break
+        last = chain[-1]
+        while last.view or (is_spread(last.eqn) and not recomputes_in_branches()):
+            last = chain[chain.index(last) - 1]
+        self.behind.update(chain[1 : chain.index(last) + 1])
+        if last is not op:
+            last.light, last.absorbs = False, True
+
+    def goes_on(self, op: Op) -> bool:
+        """Whether a library takes in an equation that uses its result: a large one, or another reduction."""
+        if op.absorbs or not op.light:
+            return op.absorbs and reduces(op.eqn)
+        out = op.eqn.outvars[0].aval
+        by_element = rules.by_element_rules.find(op.eqn.primitive) and out.differentiable
+        known = op.view or is_spread(op.eqn) or (by_element and not _is_outside_library(op.eqn))
+        return bool(known) and ir.size_of(out.shape) >= kinds.LIBRARY
 
     def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on."""
@@ -158,9 +200,10 @@ class Fuser:
     def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
         """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
-        maps = made.reads == SAME and not _is_outside_library(made.eqn)
-        reduces = op.eqn.primitive.name.startswith("reduce_")
-        return (contracts or (reduces and maps)) and self.is_alone(op, made)
+        maps = (made.reads == SAME or is_spread(made.eqn)) and not _is_outside_library(made.eqn)
+        grows = op in self.behind and (made in self.behind or (made.absorbs and reduces(made.eqn)))
+        maps = maps and (op in self.behind or reduces(op.eqn))
+        return (contracts or maps or grows) and self.is_alone(op, made)
 
     def is_fused(self, made: Op, op: Op, reads: int) -> bool:
         """Whether an equation is fused into one that uses it."""

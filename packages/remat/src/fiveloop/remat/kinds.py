@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.core.primitives import running, shape
+from fiveloop.core.primitives import running, shape, windows
 
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
@@ -15,17 +19,22 @@ LIBRARY = 4_096
 WINDOW = 32
 """Elements along an axis from more than which on XLA reduces in windows first, into which it fuses nothing."""
 
-ROW, COPIES = 8, 512
-"""Elements of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
+JOINED, LONG = 8, 128
+"""More arrays than so many are joined by copies, and so are arrays along the last axis to rows of so many elements."""
+
+ROW, COPIES = 64, 2_048
+"""Bytes of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
 
 IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
 
 
 def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     """Whether an equation is light, and whether it is computed once, however many equations use it."""
+    if eqn.primitive is prims.resolve_index_p:  # a few cheap operations
+        return True, False
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
-    joins = eqn.primitive is prims.concatenate_p and not recomputes_in_branches() and is_wide(eqn)
+    joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
     light = cost.again and eqn.primitive is not shape.pad_p and not joins
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     return light, once
@@ -40,11 +49,14 @@ def is_outer(eqn: ir.Eqn) -> bool:
 
 
 def is_wide(eqn: ir.Eqn) -> bool:
-    """Whether whole rows of several arrays are joined: newer compilers copy those, and fuse what joins others."""
-    (out,) = eqn.outvars
-    rows = min(a.aval.shape[-1] for a in eqn.invars)
-    large = rows >= ROW and ir.size_of(out.aval.shape) >= COPIES
-    return large and eqn.params.axis == out.aval.ndim - 1
+    """Whether whole rows of several arrays are joined: those are copied, and what joins others is fused."""
+    (out,) = (v.aval for v in eqn.outvars)
+    if eqn.params.axis != out.ndim - 1:
+        return False
+    if recomputes_in_branches():
+        return out.shape[-1] >= LONG
+    size = prims.bytes_of([out])
+    return size >= COPIES and out.dtype.itemsize * out.shape[-1] >= ROW
 
 
 def is_in_library(eqn: ir.Eqn) -> bool:
@@ -74,6 +86,16 @@ def written_out(eqn: ir.Eqn) -> Jaxpr | None:
     return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])
 
 
+def fillings(eqn: ir.Eqn) -> list[Hashable]:
+    """The large arrays of one number that a compiler makes for an equation that uses numbers in each element."""
+    numbers = [a for a in eqn.invars if isinstance(a, ir.Literal) and ir.is_scalar(a)]
+    if not numbers or not rules.by_element_rules.find(eqn.primitive):
+        return []
+    shape = eqn.outvars[0].aval.shape
+    large = ir.size_of(shape) >= LIBRARY
+    return [(a.aval.dtype, str(a.value), shape) for a in numbers] if large else []
+
+
 def adds_elements(eqn: ir.Eqn) -> bool:
     """Whether an equation adds elements to an array."""
     return eqn.primitive is prims.put_p and eqn.params.kind == "add"
@@ -89,6 +111,34 @@ def runs_across(eqn: ir.Eqn) -> bool:
     if not isinstance(eqn.params, running.CumulativeParams):
         return False
     return any(n != 1 for n in eqn.outvars[0].aval.shape[: eqn.params.axis])
+
+
+def picks(eqn: ir.Eqn) -> bool:
+    """Whether an equation reads elements, or writes them, at an index that is no block."""
+    return eqn.primitive in (prims.take_p, prims.put_p) and not eqn.params.indexer.is_block
+
+
+def positions(eqn: ir.Eqn) -> Sequence[ir.Atom]:
+    """The operands that say where an equation reads or writes elements."""
+    return eqn.invars[1 if eqn.primitive is prims.take_p else 2 :]
+
+
+def index(eqn: ir.Eqn, in_loop: bool) -> ir.Aval | None:
+    """The type of all positions in one array, a column for each axis; None if they are given so."""
+    (array, *_), indexer = eqn.invars, eqn.params.indexer
+    columns = windows.columns_of(indexer, array.aval.shape, in_loop)
+    given = [a.aval for a in positions(eqn)]
+    if len(columns) == len(given) == 1 and not indexer.lead:
+        return None
+    dtype = given[0].dtype if given else np.dtype(np.int32)
+    return ir.ShapedArray((*windows.batch_shape(indexer), len(columns)), dtype)
+
+
+def moves_windows(eqn: ir.Eqn) -> bool:
+    """Whether windows of an array lie along axes that are not the last of what is read there or written."""
+    indexer = eqn.params.indexer
+    labels, batch = indexer.labels(new=False), windows.batch_of(indexer)
+    return labels[: len(batch)] != batch or (eqn.primitive is prims.put_p and labels == batch)
 
 
 def bodies(eqn: ir.Eqn) -> list[rules.Body]:

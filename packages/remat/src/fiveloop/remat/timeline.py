@@ -139,9 +139,10 @@ class _Layout:
             self.number += whole
             ins = [number(a) for a in eqn.invars]
             given: Iterable[object] = map(_key, eqn.invars, ins)
-            if eqn.primitive.name in _COMMUTATIVE:
+            name = _LOWERED_AS.get(eqn.primitive.name, eqn.primitive.name)
+            if name in _COMMUTATIVE:
                 given = [frozenset(given)]
-            key = None if eqn.effects else (eqn.primitive, eqn.params, *given)
+            key = None if eqn.effects else (name, eqn.params, *given)
             outs = self.seen.get(key)
             if outs is None:
                 outs = self.outs_of(eqn, ins)
@@ -178,6 +179,8 @@ class _Layout:
             ins = self.flattened(eqn, ins)
         if kinds.runs_across(eqn):
             return self.transposed(eqn, ins)
+        if kinds.picks(eqn):
+            return self.picked(eqn, ins)
         half = _computes_in_full(eqn)
         if half and contracts:
             return self.contracted(eqn, ins)
@@ -206,6 +209,25 @@ class _Layout:
         made = self.value(out.aval)
         self.add(Op(eqn, moved, [made], over=[(made, moved[-1])]))
         return self.add(Op(eqn, [made], [self.value(out.aval)], light=True, unary=True))
+
+    def picked(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """What an index picks, or an array with elements put there: the positions are computed in one array."""
+        num = len(ins) - len(kinds.positions(eqn))
+        given, places = list(ins[:num]), [*ins[num:]]
+        index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
+        if index is not None:
+            places = self.add(Op(eqn, places, [self.value(index)], light=True, unary=True))
+        moves = kinds.moves_windows(eqn)
+        (out,) = (self.value(v.aval) for v in eqn.outvars)
+        if eqn.primitive is prims.put_p:
+            if moves and given[1] >= 0:
+                made = [self.value(eqn.invars[1].aval)]
+                given[1:] = self.add(Op(eqn, given[1:], made, light=True, unary=True))
+            return self.add(Op(eqn, [*given, *places], [out], over=[(out, given[0])]))
+        made = self.add(Op(eqn, [*given, *places], [out], light=True, expensive=True, unary=True))
+        if not moves:
+            return made
+        return self.add(Op(eqn, made, [self.value(eqn.outvars[0].aval)], light=True, unary=True))
 
     def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
         """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
@@ -288,6 +310,7 @@ class _Layout:
             op.reads = SPREAD
             return
         op.light, expensive = weight
+        op.light &= eqn.primitive is not prims.concatenate_p or len(op.ins) <= kinds.JOINED
         op.expensive = expensive and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
         if rules.by_element_rules.find(eqn.primitive) or kinds.selects_by_element(eqn):
@@ -321,10 +344,14 @@ class _Layout:
         """Whether an equation pads an array: newer compilers make a pad of one that joins an array and one number."""
         if op.light or op.eqn.primitive is not prims.concatenate_p:
             return op.eqn.primitive is shape.pad_p
-        makers = [self.maker.get(x) for x in op.ins]
-        return len(makers) == 2 and any(
-            m is None or m.eqn.primitive is prims.broadcast_in_dim_p for m in makers
-        )
+        return len(op.ins) == 2 and any(map(self.is_filled, op.ins))
+
+    def is_filled(self, x: int) -> bool:
+        """Whether an array is a constant, or one number repeated."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
+            return x < 0
+        return not made.eqn.invars[0].aval.ndim
 
     def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
@@ -386,6 +413,7 @@ class _Layout:
         """The buffers from their first equation to their last."""
         self.bring_into_post_order()
         fused = Fuser(self.ops, self.results, len(self.sizes)).fusions()
+        self.add_fillings(fused)
         self.run_breadth_first(fused)
         last = self.last_uses(fused)
         owner, over = self.owners(last, fused)
@@ -457,6 +485,22 @@ class _Layout:
                 stack += reversed(waiting)
         return reached
 
+    def add_fillings(self, fused: Fusions) -> None:
+        """Add arrays of one number that a library reads: it takes in only what nothing else uses."""
+        found: dict[object, tuple[set[Op], list[Op]]] = {}
+        for op, parts in fused.parts.items() if any(op.absorbs for op in fused.parts) else ():
+            for part in (op, *parts):
+                for key in kinds.fillings(part.eqn):
+                    users, readers = found.setdefault(key, (set(), []))
+                    users.add(part)
+                    readers += [op] if op.absorbs and op not in readers else []
+        for users, readers in found.values():
+            if len(users) > 1 and readers:
+                eqn = readers[0].eqn
+                (v,) = self.add(Op(eqn, [], [self.value(next(iter(users)).eqn.outvars[0].aval)]))
+                fused.users.append(readers)
+                fused.parts[self.maker[v]] = []
+
     def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.
 
@@ -496,7 +540,7 @@ class _Layout:
         self.ops = [*ran]
 
     def last_uses(self, fused: Fusions) -> list[int]:
-        """The place of the last equation that reads each value, or another form of it."""
+        """The place of the last equation that reads each value, or any other form of it."""
         place = {op: k for k, op in enumerate(self.ops)}
         last = [max(map(place.__getitem__, users), default=-1) for users in fused.users]
         for k, op in enumerate(self.ops):
@@ -505,10 +549,12 @@ class _Layout:
         for v in self.results:
             if v >= 0:
                 last[v] = len(self.ops) - 1
-        for op in reversed(self.ops):
-            if op.view and op in fused.parts and not fused.parts[op]:
-                for v, x in zip(op.outs, op.ins, strict=True):
-                    last[x] = max(last[x], last[v])
+        views = [op for op in self.ops if op.view and op in fused.parts and not fused.parts[op]]
+        forms = [pair for op in views for pair in zip(op.outs, op.ins, strict=True)]
+        for v, x in reversed(forms):
+            last[x] = max(last[x], last[v])
+        for v, x in forms:
+            last[v] = last[x]
         return last
 
     def owners(
@@ -562,6 +608,10 @@ def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timel
     carry = body.carry if body.role == "loop" else None
     return _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
 
+
+_LOOPS = {"for", "while"}
+
+_LOWERED_AS = {"square": "mul"}
 
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"}
 

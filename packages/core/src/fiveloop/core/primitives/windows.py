@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,10 @@ from fiveloop.core import ir
 from fiveloop.core.backend import hlo
 from fiveloop.core.backend.hlo import Builder, IRValue, IRValues
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.ir.indexer import At, Indexer, Label, Lane, Pick, Span, is_dynamic
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Label, Lane, Pick, Span, is_dynamic
+
+MOST = 2**31 - 1
+"""The most positions along an axis that several axes are merged into."""
 
 # one block
 
@@ -97,7 +100,7 @@ def _between(b: Builder, old: IRValue, v: IRValue, block: _Block) -> IRValue:
 
 @dataclass
 class _Windows:
-    """A gather or scatter: its indices, its axes and sizes."""
+    """A gather or scatter: its indices, its axes and sizes, in an array that is reshaped to `form`."""
 
     indices: IRValue
     places: list[int]
@@ -107,6 +110,7 @@ class _Windows:
     index_map: list[int]
     sizes: list[int]
     shape: ir.Shape
+    form: list[int]
 
 
 def _is_window(e: Span, indexer: Indexer) -> bool:
@@ -121,43 +125,110 @@ def _size(indexer: Indexer, label: Label) -> int:
     return indexer.pick_shape[k] if kind == "pick" else indexer.spans[k].size
 
 
-def _windows(b: Builder, indexer: Indexer, positions: IRValues) -> _Windows:
+def whole_axes(indexer: Indexer) -> list[int]:
+    """The axes of an array along which an index with picks or lanes reads or writes windows."""
+    spans = [(k, e) for k, e in enumerate(indexer.entries) if isinstance(e, Span)]
+    return [k for k, e in spans if _is_window(e, indexer)]
+
+
+def batch_of(indexer: Indexer) -> list[Label]:
+    """The axes of what is selected that are not axes of windows: there is an index for each of their positions."""
+    windows = whole_axes(indexer)
+    return [x for x in indexer.labels(new=False) if x[0] != "span" or x[1] not in windows]
+
+
+def batch_shape(indexer: Indexer) -> ir.Shape:
+    """The sizes of the axes that are not axes of windows."""
+    return tuple(_size(indexer, label) for label in batch_of(indexer))
+
+
+def columns_of(indexer: Indexer, shape: ir.Shape, in_loop: bool) -> list[int]:
+    """The axes of an array that need positions, as a compiler sees them: lanes do, merged axes need one."""
+    merged = merged_axes(indexer, shape, in_loop)[1:]
+    entries = [(k, e) for k, e in enumerate(indexer.entries) if k not in merged]
+    return [k for k, e in entries if not _is_from_start(e)]
+
+
+def _is_from_start(e: Entry) -> bool:
+    return isinstance(e, Span) and e.start == 0 and e.stride == 1
+
+
+def _windows(b: Builder, shape: ir.Shape, indexer: Indexer, positions: IRValues) -> _Windows:
     labels = indexer.labels(new=False)
     # Axes of windows stand in the result in the order in which the array has them.
-    windows = [
-        k for k, e in enumerate(indexer.entries) if isinstance(e, Span) and _is_window(e, indexer)
-    ]
-    batch = [label for label in labels if label[0] != "span" or label[1] not in windows]
-    shape = tuple(_size(indexer, label) for label in batch)
-    lanes = [(k, e.lead) for k, e in enumerate(indexer.entries) if isinstance(e, Lane)]
-    columns, index_map = _columns(b, indexer, positions, batch, shape)
-    in_lanes = [axis for axis, _ in lanes]
+    windows, batch = whole_axes(indexer), batch_of(indexer)
+    columns = _columns(b, indexer, positions, batch)
+    lanes = {k: e.lead for k, e in enumerate(indexer.entries) if isinstance(e, Lane)}
+    axes, form = [*range(len(shape))], [*shape]
+    merged = merged_axes(indexer, shape, b.is_in_loop)
+    if merged:
+        columns[merged[0]] = _in_one(b, merged, columns, lanes, indexer, shape)
+        columns = {k: columns[k] for k in sorted(columns) if k not in merged[1:]}
+        axes = [k for k in axes if k not in merged[1:]]
+        form[merged[0] : merged[-1] + 1] = [ir.size_of([shape[k] for k in merged])]
+        lanes = {}
     return _Windows(
-        indices=_side_by_side(b, columns, shape),
+        indices=_side_by_side(b, [*columns.values()], batch_shape(indexer)),
         places=[k for k, label in enumerate(labels) if label not in batch],
-        collapsed=[
-            k for k in range(len(indexer.entries)) if k not in windows and k not in in_lanes
-        ],
-        lanes=in_lanes,
-        lanes_of_indices=[batch.index(("lead", lead)) for _, lead in lanes],
-        index_map=index_map,
-        sizes=[indexer.spans[k].size if k in windows else 1 for k in range(len(indexer.entries))],
+        collapsed=[n for n, k in enumerate(axes) if k not in windows and k not in lanes],
+        lanes=[*lanes],
+        lanes_of_indices=[batch.index(("lead", lead)) for lead in lanes.values()],
+        index_map=[axes.index(k) for k in columns],
+        sizes=[indexer.spans[k].size if k in windows else 1 for k in axes],
         shape=tuple(_size(indexer, label) for label in labels),
+        form=form,
     )
 
 
+def merged_axes(indexer: Indexer, shape: ir.Shape, in_loop: bool) -> list[int]:
+    """The axes whose positions an index names one by one, if they lie side by side: they are indexed as one.
+
+    In a loop they are not: XLA copies an array in each step that is reshaped between reads and writes in place.
+    """
+    windows = whole_axes(indexer)
+    singles = [k for k in range(len(shape)) if k not in windows]
+    beside = singles == [*range(singles[0], singles[-1] + 1)] if singles else False
+    few = ir.size_of([shape[k] for k in singles]) <= MOST
+    merges = beside and few and not (indexer.drops or in_loop)
+    return singles if len(singles) > 1 and merges else []
+
+
+def _in_one(
+    b: Builder,
+    merged: Sequence[int],
+    columns: Mapping[int, IRValue],
+    lanes: Mapping[int, int],
+    indexer: Indexer,
+    shape: ir.Shape,
+) -> IRValue:
+    """The positions in several axes of an array, merged into one."""
+    batch = batch_of(indexer)
+    sizes = batch_shape(indexer)
+    dtype = next((c.dtype for c in columns.values()), np.dtype(np.int32))
+    found: IRValue | None = None
+    for k in merged:
+        column = columns.get(k)
+        if column is None:
+            column = hlo.iota(b, sizes, dtype, batch.index(("lead", lanes[k])))
+        if found is not None:
+            column = hlo.add(b, hlo.mul(b, found, hlo.constant(b, shape[k], sizes, dtype)), column)
+        found = column
+    assert found is not None, "unreachable: there are several axes"
+    return found
+
+
 def _columns(
-    b: Builder, indexer: Indexer, positions: IRValues, batch: Sequence[Label], shape: ir.Shape
-) -> tuple[list[IRValue], list[int]]:
+    b: Builder, indexer: Indexer, positions: IRValues, batch: Sequence[Label]
+) -> dict[int, IRValue]:
     """One array of positions, over the axes of the indices, for each axis of the array that needs one."""
     given = iter(positions)
+    shape = batch_shape(indexer)
     dtype = positions[0].dtype if positions else np.dtype(np.int32)
     leads = range(len(indexer.lead))
     picks = [batch.index(("pick", k)) for k in range(len(indexer.pick_shape))]
-    columns: list[IRValue] = []
-    index_map: list[int] = []
+    columns: dict[int, IRValue] = {}
     for axis, e in enumerate(indexer.entries):
-        if isinstance(e, Lane) or (isinstance(e, Span) and e.start == 0 and e.stride == 1):
+        if isinstance(e, Lane) or _is_from_start(e):
             continue
         along = [*leads, *picks] if isinstance(e, Pick) else [*leads]
         if is_dynamic(e):
@@ -168,9 +239,8 @@ def _columns(
         if isinstance(e, Span) and not _is_window(e, indexer):
             at = batch.index(("span", axis))
             column = hlo.add(b, column, _steps(b, e, shape, at, dtype))
-        columns.append(column)
-        index_map.append(axis)
-    return columns, index_map
+        columns[axis] = column
+    return columns
 
 
 def _steps(b: Builder, e: Span, shape: ir.Shape, at: int, dtype: np.dtype[np.generic]) -> IRValue:
@@ -194,10 +264,10 @@ def gather(
     """What an index with picks or lanes reads from an array."""
     if not all(indexer.result_shape):  # of no lanes, even an empty array
         return hlo.constant(b, 0, indexer.result_shape, x.dtype)
-    w = _windows(b, indexer, positions)
+    w = _windows(b, x.shape, indexer, positions)
     out = hlo.gather(
         b,
-        x,
+        hlo.reshape(b, x, w.form),
         w.indices,
         offset_dims=w.places,
         collapsed_slice_dims=w.collapsed,
@@ -206,7 +276,7 @@ def gather(
         start_index_map=w.index_map,
         index_vector_dim=len(w.indices.shape) - 1,
         slice_sizes=w.sizes,
-        indices_are_sorted=ascending,
+        indices_are_sorted=ascending and not indexer.lead,
     )
     if indexer.drops:
         out = hlo.zero_outside(b, out, x, w.indices, w.index_map, w.sizes, w.places)
@@ -226,10 +296,10 @@ def scatter(
     """An array with a value combined in where an index with picks or lanes points."""
     if not all(v.shape):
         return x
-    w = _windows(b, indexer, positions)
-    return hlo.scatter(
+    w = _windows(b, x.shape, indexer, positions)
+    out = hlo.scatter(
         b,
-        x,
+        hlo.reshape(b, x, w.form),
         w.indices,
         hlo.reshape(b, v, w.shape),
         update_window_dims=w.places,
@@ -240,5 +310,6 @@ def scatter(
         index_vector_dim=len(w.indices.shape) - 1,
         kind=kind,
         unique_indices=unique or indexer.names_each_once,
-        indices_are_sorted=ascending,
+        indices_are_sorted=ascending and not indexer.lead,
     )
+    return hlo.reshape(b, out, x.shape)
