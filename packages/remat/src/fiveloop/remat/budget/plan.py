@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
@@ -234,11 +236,12 @@ class Planner:
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes.
 
-        Where there is no time for all, those are passed over whose stages need far more, put together.
+        Where there is no time for all, those are passed over that need far more, as those beside them let expect.
         """
-        sure = SURE * min(self._simulated(c) / max(c.bytes, 1) for c in self.known)
-        for c in reversed(self.plans):
-            if (c in self.known or c.bytes * sure <= size) and self.bytes_of(c) <= size:
+        known = sorted((c.bytes, self._simulated(c)) for c in self.known)
+        expected = np.interp([c.bytes for c in self.plans], *zip(*known, strict=True))
+        for c, need in zip(reversed(self.plans), reversed(SURE * expected), strict=True):
+            if (c in self.known or need <= size) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
 
