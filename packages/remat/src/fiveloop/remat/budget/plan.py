@@ -22,7 +22,7 @@ from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SIMULATED = 8_000
+SIMULATED = 2_000
 """How many equations are simulated at most, those of all plans counted, to find the least of all plans."""
 
 FIRST, SURE = 3, 0.8
@@ -60,6 +60,11 @@ class Candidate:
     again: int = 0
 
     @property
+    def estimates(self) -> tuple[object, ...]:
+        """The same for plans of which one is as good as the other; none is like the program without a checkpoint."""
+        return self.bytes, self.time, self.again, self.plan == NO_CHECKPOINT
+
+    @property
     def cost(self) -> tuple[float, int]:
         """What is less of a better plan."""
         return self.time, self.again
@@ -87,11 +92,12 @@ class Planner:
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
         written = [*map(self._candidate, self._written(everything))]
-        kinds = [*fronts, written, self._unchanged()]
-        self.plans = sorted(
-            {c.plan: c for c in chain.from_iterable(kinds)}.values(),
-            key=lambda c: (-c.time, -c.again, c.bytes),
-        )
+        alike: dict[object, Candidate] = {self.all.estimates: self.all}
+        kinds = [
+            list(dict.fromkeys(alike.setdefault(c.estimates, c) for c in kind))
+            for kind in [*fronts, written, self._unchanged()]
+        ]
+        self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
         first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
         all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
         self.known = self.plans if all_told else [self.all, *chain.from_iterable(first)]
