@@ -327,6 +327,13 @@ class _Splitter:
 
     def _choose_again(self, outs: Sequence[ir.Atom]) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
+        weighed = [
+            (eqn, self.plan.verdict(eqn, self.labels), bool(step.again))
+            for step in self.steps
+            for eqn in step.again or step.known
+        ]
+        if not any(isinstance(verdict, rules.Weigh) for _, verdict, _ in weighed):
+            return
         eqns, needed = self._staged_half(outs)
         known_eqns = [e for step in self.steps for e in step.known]
         fixed = ir.invariant(known_eqns, self.fixed_in) if self.fixed_in else set[ir.Var]()
@@ -334,11 +341,7 @@ class _Splitter:
         wanted = [v for v in util.dedupe(needed) if not v.aval.accumulates]
         stay = set(ir.prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         stay |= akin(known_eqns, stay)
-        known = [
-            Known(eqn, self.plan.verdict(eqn, self.labels), bool(step.again), eqn not in stay)
-            for step in self.steps
-            for eqn in step.again or step.known
-        ]
+        known = [Known(eqn, *how, eqn not in stay) for eqn, *how in weighed]
         work = self.plan.body_work
         again = minimum_cut(known, wanted, at_hand, body_work(self.jaxpr) if work is None else work)
         for step in self.steps:

@@ -145,7 +145,8 @@ class Planner:
         passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
         flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
         again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
-        return [Candidate(NO_CHECKPOINT, self.all.bytes, self._time(again, kept), again)]
+        time = transforms.gradient_time(jaxpr, again, kept)
+        return [Candidate(NO_CHECKPOINT, self.all.bytes, _rounded(time), again)]
 
     def _wholes(self) -> list[tuple[int, int]]:
         """All stages, and those without what is before or behind most of them, as far as there is time."""
@@ -156,11 +157,8 @@ class Planner:
     def _candidate(self, plan: Plan) -> Candidate:
         kept = self.chain.kept(plan) - self._results
         again = self.chain.again(plan) + self.decided
-        return Candidate(plan, self.chain.peak(plan), self._time(again, kept), again)
-
-    def _time(self, again: int, kept: int) -> float:
-        """The estimated nanoseconds of a gradient that does so many operations again, and keeps so many bytes."""
-        return _rounded(self.program.time + transforms.recomputation_time(again, kept))
+        time = transforms.gradient_time(self.program.jaxpr, again, kept)
+        return Candidate(plan, self.chain.peak(plan), _rounded(time), again)
 
     @cached_property
     def _results(self) -> int:

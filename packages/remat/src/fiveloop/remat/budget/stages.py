@@ -238,21 +238,8 @@ class Program:
     @cached_property
     def _work(self) -> list[int]:
         """The operations that are done before each equation."""
-        return [0, *accumulate(self._of_each(lambda eqn: transforms.equation_cost(eqn).flops))]
-
-    @cached_property
-    def time(self) -> float:
-        """The estimated nanoseconds of the jaxpr."""
-        return sum(self._of_each(transforms.equation_time))
-
-    def _of_each(self, number: Callable[[ir.Eqn], float]) -> Iterator[float]:
-        """What is the same for alike equations, for each equation."""
-        found: dict[int, float] = {}
-        for eqn in self.jaxpr.eqns:
-            kind = self.alike[eqn]
-            if kind not in found:
-                found[kind] = number(eqn)
-            yield found[kind]
+        costs = (transforms.equation_cost(eqn).flops for eqn in self.jaxpr.eqns)
+        return [0, *accumulate(costs)]
 
     def _thinned(self, places: Sequence[int]) -> list[int]:
         """Every so manieth place, so that the parts between them differ as little as may be."""
