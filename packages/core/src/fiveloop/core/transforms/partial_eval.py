@@ -212,7 +212,7 @@ class _Splitter:
         # What is kept of the equation in any case.
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         plan = replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
-        return _cut_once(rule, plan, tuple(unknown), tuple(inst), eqn)
+        return cut_once(rule, plan, tuple(unknown), tuple(inst), eqn)
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
@@ -393,7 +393,7 @@ class _Splitter:
         return tuple([known.get(v, ("saved", 0)) for v in residuals])
 
 
-def _cut_once(
+def cut_once(
     rule: rules.Split, plan: policies.SavingPlan, unknown: util.Mask, inst: util.Mask, eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """What a rule makes of an equation, made once for those that differ in their variables alone and hold a jaxpr."""

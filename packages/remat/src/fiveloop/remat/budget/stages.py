@@ -415,14 +415,15 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
     """The variables that depend on unknown inputs; of an equation that can be cut, those that its rule says."""
     found = set(util.select_by(unknown_in, jaxpr.invars))
     for eqn in jaxpr.eqns:
-        unknown = [isinstance(a, ir.Var) and a in found for a in eqn.invars]
+        unknown = tuple([isinstance(a, ir.Var) and a in found for a in eqn.invars])
         if not any(unknown):
             continue
         rule = rules.split_rules.find(eqn.primitive)
         if rule is None or all(unknown):
             found |= {*eqn.outvars, *ir.changed_refs(eqn)}
         else:
-            cut = rule(policies.SAVE_EVERYTHING, unknown, [True] * len(unknown), eqn)
+            inst = (True,) * len(unknown)
+            cut = transforms.cut_once(rule, policies.SAVE_EVERYTHING, unknown, inst, eqn)
             found |= set(util.select_by(cut.out_unknown, eqn.outvars))
     return found
 
