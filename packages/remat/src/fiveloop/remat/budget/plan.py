@@ -25,7 +25,7 @@ from fiveloop.remat.primitive import CheckpointParams
 SIMULATED = 2_000
 """How many equations are simulated at most, those of all plans counted, to find the least of all plans."""
 
-FIRST, SURE = 3, 0.8
+FIRST, SURE = 3, 0.85
 """Else it is that of so many plans of each kind, and a plan is taken to need so much at least of what its stages need,
 put together, beside the least that is known of plans."""
 
