@@ -26,8 +26,9 @@ SIMULATED = 2_000
 """How many equations are simulated at most, those of all plans counted, to find the least of all plans."""
 
 FIRST, SURE = 3, 0.85
-"""Else it is that of so many plans of each kind, and a plan is taken to need so much at least of what its stages need,
-put together, beside the least that is known of plans."""
+"""Else it is that of so many plans of each kind, and one in the middle of those searched for. A plan is taken to need
+so much at least of what those that are simulated let expect.
+"""
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
@@ -99,8 +100,9 @@ class Planner:
         ]
         self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
         first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
+        middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
         all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
-        self.known = self.plans if all_told else [self.all, *chain.from_iterable(first)]
+        self.known = self.plans if all_told else [self.all, *middle, *chain.from_iterable(first)]
         self._bytes: dict[Plan, int] = {}
 
     def _chains(self) -> Iterator[Chain]:
@@ -242,10 +244,13 @@ class Planner:
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes.
 
-        Where there is no time for all, those are passed over that need far more, as those beside them let expect.
+        Where there is no time for all, those are passed over that need far more, as those of about the same estimate
+        let expect: none is expected to need more than one of a higher estimate.
         """
         known = sorted((c.bytes, self._simulated(c)) for c in self.known)
-        expected = np.interp([c.bytes for c in self.plans], *zip(*known, strict=True))
+        estimates, needs = map(np.array, zip(*known, strict=True))
+        needs = np.minimum.accumulate(needs[::-1])[::-1]
+        expected = np.interp([c.bytes for c in self.plans], estimates, needs)
         for c, need in zip(reversed(self.plans), reversed(SURE * expected), strict=True):
             if (c in self.known or need <= size) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
