@@ -341,7 +341,7 @@ class _Splitter:
         wanted = [v for v in util.dedupe(needed) if not v.aval.accumulates]
         stay = set(ir.prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         stay |= akin(known_eqns, stay)
-        known = [Known(eqn, *how, eqn not in stay) for eqn, *how in weighed]
+        known = [Known(eqn, verdict, again, eqn not in stay) for eqn, verdict, again in weighed]
         work = self.plan.body_work
         again = minimum_cut(known, wanted, at_hand, body_work(self.jaxpr) if work is None else work)
         for step in self.steps:

@@ -158,9 +158,9 @@ class Search:
         self._parts = np.lib.stride_tricks.sliding_window_view(rows, LEVELS, axis=-1)
         self.choices = np.zeros(shape, np.int16)
         self._own = [self._own_of(k) for k in range(self.size)]
-        self._pending, self._kept_of_runs, self._forward_needs = map(
-            self._levels, (chain.pending, chain.kept_of_runs, chain.forward_needs)
-        )
+        self._pending = self._levels(chain.pending)
+        self._kept_of_runs = self._levels(chain.kept_of_runs)
+        self._forward_needs = self._levels(chain.forward_needs)
         for k in range(self.size + 1):
             self.least[:, k, k] = 0.0
         for depth in range(DEPTH + 1):
