@@ -9,7 +9,7 @@ from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed
 from .jvp import JvpTracer, jvp_flat, jvp_jaxpr, add_tangents, instantiate, nonzero_mask, with_zeros
 from .jvp import nonzero_tangents, zero_like, zeros_of
 from .linearize import Linear, PartialTrace, linearize_flat, linearize_jaxpr
-from .partial_eval import Split, split
+from .partial_eval import Split, cut_once, split
 from .policies import AllOf, Answer, AnyOf, Candidate, Complement, Composable, DEFAULT_PLAN
 from .policies import EverythingSaveable, FirstOf, Labels, MinimumCut, NothingSaveable, Policy
 from .policies import SAVE_EVERYTHING, SavingPlan, as_policy, labels_of, may_weigh

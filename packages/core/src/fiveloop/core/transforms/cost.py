@@ -7,9 +7,10 @@ without bodies costs what it is written out as, or an operation for each element
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
-from fiveloop.core import ir, prims, rules
+from fiveloop.core import ir, prims, rules, util
 
 N = TypeVar("N", int, float)
 
@@ -33,9 +34,9 @@ So no product is computed again to spare light operations, which other policies 
 def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     """The cost of an equation, its bodies included."""
     avals = [a.aval for a in eqn.invars]
-    rule = rules.cost_rules.find(eqn.primitive)
-    if rule is not None:
-        return rule(avals, eqn.params)
+    if eqn.primitive in rules.cost_rules:
+        once = util.has_hash(eqn.params)
+        return (_cost_once if once else _cost_by_rule)(eqn.primitive, eqn.params, *avals)
     bodies = rules.bodies_rules.find(eqn.primitive)
     if bodies is not None:
         return _cost_of_bodies(bodies(eqn.params))
@@ -46,6 +47,13 @@ def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     given = [a for a in avals if not a.accumulates]
     made = [v.aval for v in eqn.outvars if not v.aval.accumulates]
     return rules.Cost(max(_elements(given), _elements(made)), prims.bytes_of([*given, *made]))
+
+
+def _cost_by_rule(primitive: ir.Primitive[Any], params: Any, *avals: ir.Aval) -> rules.Cost:
+    return rules.cost_rules[primitive](avals, params)
+
+
+_cost_once = lru_cache(maxsize=4096)(_cost_by_rule)
 
 
 @ir.once_per_jaxpr

@@ -212,7 +212,7 @@ class _Splitter:
         # What is kept of the equation in any case.
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         plan = replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
-        return _cut_once(rule, plan, tuple(unknown), tuple(inst), eqn)
+        return cut_once(rule, plan, tuple(unknown), tuple(inst), eqn)
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
@@ -327,6 +327,13 @@ class _Splitter:
 
     def _choose_again(self, outs: Sequence[ir.Atom]) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
+        weighed = [
+            (eqn, self.plan.verdict(eqn, self.labels), bool(step.again))
+            for step in self.steps
+            for eqn in step.again or step.known
+        ]
+        if not any(isinstance(verdict, rules.Weigh) for _, verdict, _ in weighed):
+            return
         eqns, needed = self._staged_half(outs)
         known_eqns = [e for step in self.steps for e in step.known]
         fixed = ir.invariant(known_eqns, self.fixed_in) if self.fixed_in else set[ir.Var]()
@@ -334,11 +341,7 @@ class _Splitter:
         wanted = [v for v in util.dedupe(needed) if not v.aval.accumulates]
         stay = set(ir.prune(known_eqns, [a for a in self.jaxpr.outvars if a not in self.unknown]))
         stay |= akin(known_eqns, stay)
-        known = [
-            Known(eqn, self.plan.verdict(eqn, self.labels), bool(step.again), eqn not in stay)
-            for step in self.steps
-            for eqn in step.again or step.known
-        ]
+        known = [Known(eqn, verdict, again, eqn not in stay) for eqn, verdict, again in weighed]
         work = self.plan.body_work
         again = minimum_cut(known, wanted, at_hand, body_work(self.jaxpr) if work is None else work)
         for step in self.steps:
@@ -390,7 +393,7 @@ class _Splitter:
         return tuple([known.get(v, ("saved", 0)) for v in residuals])
 
 
-def _cut_once(
+def cut_once(
     rule: rules.Split, plan: policies.SavingPlan, unknown: util.Mask, inst: util.Mask, eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """What a rule makes of an equation, made once for those that differ in their variables alone and hold a jaxpr."""

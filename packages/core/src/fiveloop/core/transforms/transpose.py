@@ -199,12 +199,11 @@ def parted(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
     """
     inst = (False,) * len(linear)
     cut = partial_eval.split(jaxpr, linear, inst, PARTS, ensure_out_unknown=True)
-
-    def run(*args: Value) -> list[Value]:
-        residuals = eval.eval_jaxpr(cut.known, util.partition(linear, args)[0])
-        return eval.eval_jaxpr(cut.staged, [*residuals, *util.select_by(cut.staged_in, args)])
-
-    return trace.stage_closed(run, jaxpr.in_avals, jaxpr.name)
+    operands = [*cut.known.outvars, *util.select_by(cut.staged_in, jaxpr.invars)]
+    staged, outs = ir.inlined(cut.staged, operands)
+    # jaxpr : [*ins] -> [*outs]
+    eqns = ir.prune([*cut.known.eqns, *staged], outs)
+    return ir.Jaxpr(jaxpr.invars, eqns, outs, jaxpr.name)
 
 
 @ir.once_per_jaxpr

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
@@ -20,12 +22,13 @@ from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
-SIMULATED = 8_000
+SIMULATED = 2_000
 """How many equations are simulated at most, those of all plans counted, to find the least of all plans."""
 
-FIRST, SURE = 3, 0.8
-"""Else it is that of so many plans of each kind, and a plan is taken to need so much at least of what its stages need,
-put together, beside the least that is known of plans."""
+FIRST, SURE = 3, 0.85
+"""Else it is that of so many plans of each kind, and one in the middle of those searched for. A plan is taken to need
+so much at least of what those that are simulated let expect.
+"""
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
 """A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
@@ -58,6 +61,11 @@ class Candidate:
     again: int = 0
 
     @property
+    def estimates(self) -> tuple[object, ...]:
+        """The same for plans of which one is as good as the other; none is like the program without a checkpoint."""
+        return self.bytes, self.time, self.again, self.plan == NO_CHECKPOINT
+
+    @property
     def cost(self) -> tuple[float, int]:
         """What is less of a better plan."""
         return self.time, self.again
@@ -85,14 +93,16 @@ class Planner:
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
         written = [*map(self._candidate, self._written(everything))]
-        kinds = [*fronts, written, self._unchanged()]
-        self.plans = sorted(
-            {c.plan: c for c in chain.from_iterable(kinds)}.values(),
-            key=lambda c: (-c.time, -c.again, c.bytes),
-        )
+        alike: dict[object, Candidate] = {self.all.estimates: self.all}
+        kinds = [
+            list(dict.fromkeys(alike.setdefault(c.estimates, c) for c in kind))
+            for kind in [*fronts, written, self._unchanged()]
+        ]
+        self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
         first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
+        middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
         all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
-        self.known = self.plans if all_told else [self.all, *chain.from_iterable(first)]
+        self.known = self.plans if all_told else [self.all, *middle, *chain.from_iterable(first)]
         self._bytes: dict[Plan, int] = {}
 
     def _chains(self) -> Iterator[Chain]:
@@ -234,11 +244,15 @@ class Planner:
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes.
 
-        Where there is no time for all, those are passed over whose stages need far more, put together.
+        Where there is no time for all, those are passed over that need far more, as those of about the same estimate
+        let expect: none is expected to need more than one of a higher estimate.
         """
-        sure = SURE * min(self._simulated(c) / max(c.bytes, 1) for c in self.known)
-        for c in reversed(self.plans):
-            if (c in self.known or c.bytes * sure <= size) and self.bytes_of(c) <= size:
+        known = sorted((c.bytes, self._simulated(c)) for c in self.known)
+        estimates, needs = map(np.array, zip(*known, strict=True))
+        needs = np.minimum.accumulate(needs[::-1])[::-1]
+        expected = np.interp([c.bytes for c in self.plans], estimates, needs)
+        for c, need in zip(reversed(self.plans), reversed(SURE * expected), strict=True):
+            if (c in self.known or need <= size) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
 

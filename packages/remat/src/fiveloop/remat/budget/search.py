@@ -124,6 +124,20 @@ def _time(option: Option) -> float:
     return transforms.recomputation_time(option.again, option.kept)
 
 
+@dataclass(frozen=True)
+class _Own:
+    """What a stage's options keep and need, in levels, and compute again, alone and within a run, not the last or last.
+
+    `forward` are the operations of the stages from it on, up to each.
+    """
+
+    kept: np.ndarray
+    needs: np.ndarray
+    again: np.ndarray
+    within_run: np.ndarray
+    forward: np.ndarray
+
+
 class Search:
     """The best plan for each run of stages and each number of bytes, up to what the fastest options need.
 
@@ -138,8 +152,15 @@ class Search:
         fastest = tuple(Save(k, k + 1, min(o, key=_time)) for k, o in enumerate(chain.options))
         self.unit = max(chain.peak(fastest), 1) / (LEVELS - 2 * self.size)
         shape = (DEPTH + 1, self.size + 1, self.size + 1, LEVELS)
-        self.least = np.full(shape, np.inf, np.float32)
+        # Before each row there is one for bytes that are too few, so that those left are a part of the two.
+        rows = np.full((*shape[:-1], 2 * LEVELS), np.inf, np.float32)
+        self.least = rows[..., LEVELS:]
+        self._parts = np.lib.stride_tricks.sliding_window_view(rows, LEVELS, axis=-1)
         self.choices = np.zeros(shape, np.int16)
+        self._own = [self._own_of(k) for k in range(self.size)]
+        self._pending = self._levels(chain.pending)
+        self._kept_of_runs = self._levels(chain.kept_of_runs)
+        self._forward_needs = self._levels(chain.forward_needs)
         for k in range(self.size + 1):
             self.least[:, k, k] = 0.0
         for depth in range(DEPTH + 1):
@@ -154,42 +175,46 @@ class Search:
         places = np.linspace(0, len(levels) - 1, min(MOST, len(levels))).round()
         return [self._plan(DEPTH, 0, self.size, levels[int(k)]) for k in places]
 
+    def _own_of(self, k: int) -> _Own:
+        """The options of a stage."""
+        options = self.chain.options[k]
+        within = [[self.chain.within_run(k, o, last) for o in options] for last in (False, True)]
+        return _Own(
+            self._levels([o.kept for o in options]),
+            self._levels([self.chain.needs(Save(k, k + 1, o)) for o in options]),
+            np.array([[o.again] for o in options], np.float32),
+            np.array(within, np.float32)[..., None],
+            np.cumsum(self.chain.forward_flops[k:], dtype=np.float32)[:, None],
+        )
+
     def _fill(self, depth: int, first: int, last: int) -> None:
         """The fewest operations again of stages [first, last) by the bytes, and the choices that lead to them."""
-        chain, least = self.chain, self.least
-        options = chain.options[first]
-        rest = np.broadcast_to(least[depth, first + 1, last], (len(options), LEVELS))
-        found = self._with(rest, [o.kept for o in options])
-        found += np.array([[o.again] for o in options], np.float32)
+        own = self._own[first]
+        found = self._left(depth, first + 1, last, own.kept) + own.again
+        needs, numbers = own.needs, np.arange(len(own.needs))
         if not depth:
-            found += np.array([[chain.within_run(first, o, last == first + 1)] for o in options])
-        needs = [chain.needs(Save(first, first + 1, o)) for o in options]
-        numbers = [*range(len(options))]
-        middles = [*range(first + 2, last)] if depth else []
-        if middles:
-            inner = self._with(
-                least[depth - 1, first, middles], [chain.pending[m - 1] for m in middles]
-            )
-            inner += self._with(
-                least[depth, middles, last], chain.kept_of_runs[first, middles].tolist()
-            )
-            inner += np.cumsum(chain.forward_flops[first : last - 2], dtype=np.float32)[:, None]
+            found += own.within_run[int(last == first + 1)]
+        elif last > first + 2:
+            middles = np.arange(first + 2, last)
+            inner = self._left(depth - 1, first, middles, self._pending[middles - 1])
+            inner += self._left(depth, middles, last, self._kept_of_runs[first, middles])
+            inner += own.forward[: len(middles)]
             found = np.concatenate([found, inner])
-            needs += chain.forward_needs[first, middles].tolist()
-            numbers += [first - m for m in middles]
-        found[np.arange(LEVELS) < self._levels(needs)[:, None]] = np.inf
-        best = found.argmin(axis=0)
-        least[depth, first, last] = found[best, np.arange(LEVELS)]
-        self.choices[depth, first, last] = np.array(numbers)[best]
+            needs = np.concatenate([needs, self._forward_needs[first, middles]])
+            numbers = np.concatenate([numbers, first - middles])
+        found[np.arange(LEVELS) < needs[:, None]] = np.inf
+        self.least[depth, first, last] = found.min(axis=0)
+        self.choices[depth, first, last] = numbers[found.argmin(axis=0)]
 
-    def _levels(self, sizes: Sequence[int]) -> np.ndarray:
+    def _levels(self, sizes: Sequence[int] | np.ndarray) -> np.ndarray:
         return np.ceil(np.asarray(sizes) / self.unit).astype(np.int64)
 
-    def _with(self, again: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-        """Rows of operations by the bytes left, as operations by those bytes and some more, for each row its own."""
-        places = np.arange(LEVELS) - self._levels(sizes)[:, None]
-        found: np.ndarray = np.take_along_axis(again, np.maximum(places, 0), axis=1)
-        return np.where(places < 0, np.float32(np.inf), found)
+    def _left(
+        self, depth: int, first: int | np.ndarray, last: int | np.ndarray, levels: np.ndarray
+    ) -> np.ndarray:
+        """The fewest operations again of stages by the bytes of which so many are taken before: a row for each."""
+        found: np.ndarray = self._parts[depth, first, last, LEVELS - np.minimum(levels, LEVELS)]
+        return found
 
     def _plan(self, depth: int, first: int, last: int, level: int) -> Plan:
         if first == last:

@@ -74,11 +74,13 @@ class Program:
             self.last.update(dict.fromkeys(ir.used_vars(eqn.invars), k))
         end = len(self.jaxpr.eqns)
         self.last.update(dict.fromkeys(ir.used_vars(self.jaxpr.outvars), end))
-        self.equal = _Likeness(cache(_params), ir.key_of)
-        self.alike = _Likeness(cache(_params_but_places), lambda a: a.aval)
+        self.equal = _Likeness(_params, ir.key_of)
+        self.alike = _Likeness(_params_but_places, lambda a: a.aval)
+        self._kind = cache(self._kind_of)
         self.cuts = tuple(cuts) or self._with_last_equal((0, *self._chosen(), end))
         self._shared: dict[Hashable, Jaxpr] = {}
         self._alike: dict[Hashable, Jaxpr] = {}
+        self._like: dict[Jaxpr, Jaxpr] = {}
         self._stages: dict[tuple[int, int], Stage] = {}
         if not cuts:
             self.cuts = self._with_first_equal()
@@ -120,13 +122,11 @@ class Program:
         """The jaxpr of some stages, or one that costs the same, and which of its inputs are unknown."""
         stage = self.stage(first, last)
         jaxpr = stage.jaxpr
-        key = jaxpr.remember(
-            "alike",
-            lambda: _structure(
-                jaxpr.eqns, jaxpr.invars, ir.vars_in_order(jaxpr.outvars), self.alike
-            ),
-        )
-        return self._alike.setdefault(key, jaxpr), tuple(v in self.unknown for v in stage.ins)
+        if jaxpr not in self._like:
+            outs = ir.vars_in_order(jaxpr.outvars)
+            key = _structure(jaxpr.eqns, jaxpr.invars, outs, self.alike)
+            self._like[jaxpr] = self._alike.setdefault(key, jaxpr)
+        return self._like[jaxpr], tuple(v in self.unknown for v in stage.ins)
 
     def part(self, eqns: Sequence[ir.Eqn], stop: int) -> Stage:
         """Equations as a jaxpr that gives what is used at `stop` or after it."""
@@ -175,7 +175,7 @@ class Program:
         by_elements = {v for e in self.jaxpr.eqns for v in transforms.elements_read(e)}
         for v, stages in self._users.items():
             maker = self._stage_at(self.made[v]) if v in self.made else -1
-            if maker < 0 and len(stages) == 1:
+            if (maker < 0 and len(stages) == 1) or max(stages) <= maker:
                 continue
             for k in range(max(maker, 0), min(max(stages) + 1, size)):
                 later = sum(s > k for s in stages)
@@ -298,7 +298,7 @@ class Program:
             if self.unknown.isdisjoint(e.outvars)
         ]
 
-    def _kind(self, first: int, stop: int) -> Hashable:
+    def _kind_of(self, first: int, stop: int) -> Hashable:
         """What some equations cost; equal for alike ones."""
         return hash(_structure(*self._part(self.jaxpr.eqns[first:stop], stop), self.alike))
 
@@ -415,14 +415,15 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
     """The variables that depend on unknown inputs; of an equation that can be cut, those that its rule says."""
     found = set(util.select_by(unknown_in, jaxpr.invars))
     for eqn in jaxpr.eqns:
-        unknown = [isinstance(a, ir.Var) and a in found for a in eqn.invars]
+        unknown = tuple([isinstance(a, ir.Var) and a in found for a in eqn.invars])
         if not any(unknown):
             continue
         rule = rules.split_rules.find(eqn.primitive)
         if rule is None or all(unknown):
             found |= {*eqn.outvars, *ir.changed_refs(eqn)}
         else:
-            cut = rule(policies.SAVE_EVERYTHING, unknown, [True] * len(unknown), eqn)
+            inst = (True,) * len(unknown)
+            cut = transforms.cut_once(rule, policies.SAVE_EVERYTHING, unknown, inst, eqn)
             found |= set(util.select_by(cut.out_unknown, eqn.outvars))
     return found
 
@@ -467,29 +468,36 @@ def _highest(levels: Sequence[float], peaks: Sequence[float]) -> list[float]:
     return found
 
 
-@dataclass(frozen=True)
-class _Likeness:
-    """What must be the same of equations: `params` gives it of their params, `literal` of literal operands."""
+class _Likeness(dict[ir.Eqn, int]):
+    """Numbers of equations, the same for alike ones: `params` and `literal` give what must be equal, beside types."""
 
-    params: Callable[[ir.Eqn], Hashable]
-    literal: Callable[[ir.Literal], Hashable]
+    def __init__(
+        self, params: Callable[[ir.Eqn], Hashable], literal: Callable[[ir.Literal], Hashable]
+    ) -> None:
+        super().__init__()
+        self.params = params
+        self.literal = literal
+        self.kinds: dict[Hashable, int] = {}
+
+    def __missing__(self, eqn: ir.Eqn) -> int:
+        ins = [self.literal(a) if isinstance(a, ir.Literal) else a.aval for a in eqn.invars]
+        kind = (eqn.primitive, self.params(eqn), *ins, None, *[v.aval for v in eqn.outvars])
+        self[eqn] = self.kinds.setdefault(kind, len(self.kinds))
+        return self[eqn]
 
 
 def _structure(
     eqns: Sequence[ir.Eqn], ins: Sequence[ir.Var], outs: Sequence[ir.Var], same: _Likeness
 ) -> Hashable:
     """What equations compute, or what that costs, whatever their variables are."""
-    number = {v: k for k, v in enumerate(ins)}
-    rows: list[Hashable] = [tuple(v.aval for v in ins)]
+    number: dict[ir.Atom, int] = {v: k for k, v in enumerate(ins)}
+    row: list[Hashable] = [v.aval for v in ins]
     for eqn in eqns:
-        row: list[Hashable] = [eqn.primitive, same.params(eqn)]
-        for a in eqn.invars:
-            row.append(same.literal(a) if isinstance(a, ir.Literal) else number[a])
+        row.append(same[eqn])
+        row += [number.get(a, -1) for a in eqn.invars]
         for v in eqn.outvars:
             number[v] = len(number)
-            row.append(v.aval)
-        rows.append(tuple(row))
-    return (*rows, tuple(number[v] for v in outs))
+    return (*row, *[number[v] for v in outs])
 
 
 def _params(eqn: ir.Eqn) -> Hashable:
