@@ -71,7 +71,7 @@ def planned(model: str, size: int) -> Program:
     """The loss and its gradient within the middle budget, without a loop, and the plans of budgets and of policies."""
     library = replace(LIBRARY, scan=written_out)
     params, data = layers_apart(model, size)
-    loss = lambda params, data: MODELS[model].loss(library, params, data)
+    loss: Any = lambda params, data: MODELS[model].loss(library, params, data)
     # One jaxpr for all, so that it is planned once.
     jaxpr, names = residuals.staged(model, lambda params: loss(params, data), params)
 
