@@ -9,7 +9,6 @@ from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
-from fiveloop.remat.buffers import Timeline
 
 SAME, MOVED, SPREAD = range(3)
 """How an element of an operand is read: for the same element of the result, for some other, or for several."""
@@ -37,7 +36,7 @@ class Op:
     absorbs: bool = False
     reads: int = MOVED
     over: Sequence[tuple[int, int]] = ()
-    inner: Timeline | None = None
+    bodies: Sequence[rules.Body] = ()
     first: int = 0
     number: int = 0
     turned: bool = False

@@ -66,7 +66,8 @@ def as_numpy(capsule: Any) -> np.ndarray:
     """A read-only NumPy view of a capsule, which it uses up; the view keeps the memory alive."""
     tensor = _tensor(capsule)
     if tensor.device_type != _CPU_DEVICE[0]:
-        raise TypeError(f"expected a DLPack tensor in host memory, got device {tensor.device_type}")
+        where = f"one on a device of kind {tensor.device_type}; copy it to the host first"
+        raise TypeError(f"expected a DLPack tensor in host memory, got {where}")
     dtype = _DTYPES.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:
         kind = f"type code {tensor.code} of {tensor.bits} bits"

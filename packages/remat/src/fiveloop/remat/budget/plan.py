@@ -12,7 +12,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.remat import timeline
+from fiveloop.remat import operations, timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save
@@ -279,7 +279,7 @@ def needed(jaxpr: Jaxpr) -> int:
     line = timeline.upper(jaxpr)
     if line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)]):
         return ROOM + int(line.peak * LOOPS)
-    if any(timeline.is_kept_short(b.eqn.outvars[b.position].aval) for b in line.at_peak):
+    if any(operations.is_kept_short(b.eqn.outvars[b.position].aval) for b in line.at_peak):
         return ROOM + int(line.peak * SHORT)
     return ROOM + int(line.peak * (BRANCHES if recomputes_in_branches() else BARRIERS))
 

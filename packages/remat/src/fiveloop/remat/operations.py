@@ -1,0 +1,383 @@
+"""The equations of a program as a compiler has them before it fuses: calls are inlined, and equal ones merged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+
+from fiveloop.core import Jaxpr, ir, prims, rules
+from fiveloop.core.dataclass import replace
+from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.core.primitives import ordering, shape
+from fiveloop.remat import kinds
+from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
+from fiveloop.remat.primitive import AGAIN
+
+LINE = 64
+"""Buffers begin at multiples of so many bytes."""
+
+
+class Operations:
+    """Values by number, with the equations that make and use them; sizes of whole lines if it is `wide`."""
+
+    def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, wide: bool = False) -> None:
+        self.path = path
+        self.wide = wide
+        self.sizes: list[int] = []
+        self.bytes_of: dict[tuple[ir.Aval, bool], int] = {}
+        self.weights: dict[object, tuple[bool, bool]] = {}
+        self.ops: list[Op] = []
+        self.maker: dict[int, Op] = {}
+        self.seen: dict[object, list[int]] = {}
+        self.flat: dict[tuple[int, tuple[int, ...] | None], int] = {}
+        self.computed: set[object] = set()
+        self.number = -1
+        binders = [self.value(v.aval) for v in jaxpr.invars]
+        self.num_given = len(binders)
+        self.results = self.inline(jaxpr, binders, whole=True)
+        self.put_into_sums()
+        for v, a in zip(self.results, jaxpr.outvars, strict=True):
+            if v >= self.num_given:
+                self.sizes[v] = self.size(a.aval)
+
+    def value(self, aval: ir.Aval, full: bool = False) -> int:
+        """A new number for a value, whose elements may be in `full` precision."""
+        self.sizes.append(self.size(aval, full))
+        return len(self.sizes) - 1
+
+    def size(self, aval: ir.Aval, full: bool = False) -> int:
+        """The bytes of a value."""
+        key = aval, full
+        size = self.bytes_of.get(key)
+        if size is None:
+            size = prims.bytes_of([aval]) * (2 if full else 1)
+            size = self.bytes_of[key] = in_lines(size) if self.wide else size
+        return size
+
+    def add(self, op: Op) -> list[int]:
+        """Note an equation, and give its results."""
+        op.number = self.number
+        self.ops.append(op)
+        for v in op.outs:
+            self.maker[v] = op
+        return op.outs
+
+    def inline(self, jaxpr: Jaxpr, args: Sequence[int], whole: bool = False) -> list[int]:
+        """The numbers of a jaxpr's results; its equations are counted if it is the `whole`."""
+        env = dict(zip(jaxpr.invars, args, strict=True))
+
+        def number(a: ir.Atom) -> int:
+            return env[a] if isinstance(a, ir.Var) else -1
+
+        for eqn in jaxpr.eqns:
+            self.number += whole
+            ins = [number(a) for a in eqn.invars]
+            given: Iterable[object] = map(_key, eqn.invars, ins)
+            name = _LOWERED_AS.get(eqn.primitive.name, eqn.primitive.name)
+            if name in _COMMUTATIVE:
+                given = [frozenset(given)]
+            key = None if eqn.effects else (name, eqn.params, *given)
+            outs = self.seen.get(key)
+            if outs is None:
+                outs = self.outs_of(eqn, ins)
+                if key is not None:
+                    self.seen[key] = outs
+            env.update(zip(eqn.outvars, outs, strict=True))
+        return [number(a) for a in jaxpr.outvars]
+
+    def outs_of(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The numbers of an equation's results."""
+        prim = eqn.primitive
+        if prim in (ordering.barrier_p, ordering.order_p):
+            return self.barrier(eqn, ins)[-len(eqn.outvars) :]
+        if prim is prims.to_memory_p:
+            return ins
+        bodies = kinds.bodies(eqn)
+        if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
+            (body,) = bodies
+            again = body.role == "recomputed"
+            apart = again and not self.computed.isdisjoint((body.origin, AGAIN))
+            self.computed.add(AGAIN if again else body.origin)
+            if not apart:
+                return self.inline(body.jaxpr, ins)
+            if not recomputes_in_branches():
+                return self.barrier(eqn, self.inline(body.jaxpr, self.barrier(eqn, ins)))
+        written_out = kinds.written_out(eqn)
+        if written_out is not None:
+            return self.inline(written_out, ins)
+        contracts = prim is prims.dot_general_p and not kinds.is_outer(eqn)
+        if contracts:
+            self.keep_divided(ins)
+            ins = self.canonical(eqn, ins)
+        if prim is prims.concatenate_p:
+            ins = self.flattened(eqn, ins)
+        if kinds.runs_across(eqn):
+            return self.transposed(eqn, ins)
+        if kinds.picks(eqn):
+            return self.picked(eqn, ins)
+        half = _computes_in_full(eqn)
+        if half and contracts:
+            return self.contracted(eqn, ins)
+        outs = [self.value(v.aval, half) for v in eqn.outvars]
+        op = Op(eqn, ins, outs)
+        if bodies:
+            self.add_bodies(op, bodies)
+        elif prim is prims.put_p:
+            op.over = [(outs[0], ins[0])]
+        elif outs:
+            self.weigh(op)
+        if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
+            return [self.add(replace(op, outs=[v], first=k))[0] for k, v in enumerate(outs)]
+        made = self.add(op)
+        if op.absorbs and rules.written_out_rules.find(prim):
+            return self.divided(eqn, made)
+        return made
+
+    def transposed(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The running result along an axis behind others: in place of its operand, transposed before and behind."""
+        moved = [
+            x if x < 0 else self.add(Op(eqn, [x], [self.value(a.aval)]))[0]
+            for a, x in zip(eqn.invars, ins, strict=True)
+        ]
+        (out,) = eqn.outvars
+        made = self.value(out.aval)
+        self.add(Op(eqn, moved, [made], over=[(made, moved[-1])]))
+        return self.add(Op(eqn, [made], [self.value(out.aval)], light=True, unary=True))
+
+    def picked(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """What an index picks, or an array with elements put there: the positions are computed in one array."""
+        num = len(ins) - len(kinds.positions(eqn))
+        given, places = list(ins[:num]), [*ins[num:]]
+        index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
+        if index is not None:
+            places = self.add(Op(eqn, places, [self.value(index)], light=True, unary=True))
+        moves = kinds.moves_windows(eqn)
+        (out,) = (self.value(v.aval) for v in eqn.outvars)
+        if eqn.primitive is prims.put_p:
+            if moves and given[1] >= 0:
+                made = [self.value(eqn.invars[1].aval)]
+                given[1:] = self.add(Op(eqn, given[1:], made, light=True, unary=True))
+            return self.add(Op(eqn, [*given, *places], [out], over=[(out, given[0])]))
+        made = self.add(Op(eqn, [*given, *places], [out], light=True, expensive=True, unary=True))
+        if not moves:
+            return made
+        return self.add(Op(eqn, made, [self.value(eqn.outvars[0].aval)], light=True, unary=True))
+
+    def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
+        """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
+        outs = [self.value(v.aval) for v in eqn.outvars]
+        return self.add(Op(eqn, made, outs, light=True, unary=True, reads=SAME))
+
+    def keep_divided(self, ins: Iterable[int]) -> None:
+        """Note that what is divided is computed once if it is contracted, be it selected from and reshaped before."""
+        waiting = [*ins]
+        while waiting:
+            made = self.maker.get(waiting.pop())
+            if made and (made.view or made.eqn.primitive is prims.select_p):
+                waiting += made.ins
+            elif made and made.light and rules.written_out_rules.find(made.eqn.primitive):
+                made.expensive = True
+
+    def put_into_sums(self) -> None:
+        """Add elements to an array last, where another array is added to what they give, and to nothing else."""
+        users = Counter(chain(self.results, *[op.operands() for op in self.ops]))
+        ops, self.ops = self.ops, []
+        for op in ops:
+            for x, other in (op.ins, op.ins[::-1]) if op.eqn.primitive.name == "add" else ():
+                put = self.maker.get(x)
+                if put and users[x] == 1 and kinds.adds_elements(put.eqn):
+                    self.ops.remove(put)
+                    op = self.put_into_sum(put, op, other)
+                    break
+            self.ops.append(op)
+
+    def put_into_sum(self, put: Op, op: Op, other: int) -> Op:
+        """The equation that adds elements to a sum with another array, which is that array if the sum is with zeros."""
+        (out,) = op.outs
+        base = put.ins[0]
+        if not self.is_zero(base):
+            self.number = op.number
+            (other,) = self.add(
+                replace(op, ins=[base, other], outs=[self.value(op.eqn.outvars[0].aval)])
+            )
+        ins = [other, *put.ins[1:]]
+        self.maker[out] = replace(put, ins=ins, outs=[out], over=[(out, other)], turned=True)
+        return self.maker[out]
+
+    def is_zero(self, x: int) -> bool:
+        """Whether an array is of zeros."""
+        number = self.filling(x)
+        return number is not None and not bool(number.value)
+
+    def filling(self, x: int) -> ir.Literal | None:
+        """The number that an array is filled with, if there is one."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
+            return None
+        (number,) = made.eqn.invars
+        return number if isinstance(number, ir.Literal) else None
+
+    def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The operands of an equation, all there before it begins, or its results, all there before they are used."""
+        given = [x for x in ins if x >= 0]
+        made = range(len(self.sizes), len(self.sizes) + len(given))
+        self.sizes += [self.sizes[x] for x in given]
+        outs = iter(self.add(Op(eqn, given, [*made], view=True)))
+        return [x if x < 0 else next(outs) for x in ins]
+
+    def add_bodies(self, op: Op, bodies: Sequence[rules.Body]) -> None:
+        """Note the bodies of an equation, and that a loop's carry stays in place."""
+        op.bodies = bodies
+        if any(b.role == "loop" for b in bodies):
+            op.over = list(zip(reversed(op.outs), reversed(op.ins), strict=False))
+
+    def weigh(self, op: Op) -> None:
+        """Note whether an equation is light."""
+        eqn = op.eqn
+        key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
+        weight = self.weights.get(key)
+        if weight is None:
+            weight = self.weights[key] = kinds.weight(eqn)
+        if kinds.is_outer(eqn):
+            op.light = op.unary = True
+            op.reads = SPREAD
+            return
+        op.light, expensive = weight
+        op.light &= eqn.primitive is not prims.concatenate_p or len(op.ins) <= kinds.JOINED
+        op.expensive = expensive and not self.divides_by_few(op)
+        op.view = eqn.primitive is prims.reshape_p
+        if rules.by_element_rules.find(eqn.primitive) or kinds.selects_by_element(eqn):
+            op.reads = SAME
+        elif eqn.primitive is prims.broadcast_in_dim_p:
+            (x,), (v,) = op.ins, op.outs
+            op.reads = SPREAD if x >= 0 and self.sizes[x] < self.sizes[v] else MOVED
+        rank = eqn.outvars[0].aval.ndim
+        pairs = zip(eqn.invars, op.ins, strict=False)
+        op.unary = len({x for a, x in pairs if self.is_large(a, x, rank)}) <= 1
+        reduces = eqn.primitive.name.startswith("reduce_") and not op.light
+        op.absorbs = reduces and kinds.is_in_library(eqn)
+        op.absorbs |= rules.written_out_rules.find(eqn.primitive) is not None
+        if (reduces and not op.absorbs and not kinds.is_in_windows(eqn)) or self.pads(op):
+            op.light = op.expensive = op.unary = True
+
+    def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
+        """Whether an operand is an array of a rank that is not made of a smaller one by repeating it."""
+        made = self.maker.get(x)
+        spread = made is not None and made.eqn.primitive is prims.broadcast_in_dim_p
+        return x >= 0 and a.aval.ndim >= rank and not spread
+
+    def divides_by_few(self, op: Op) -> bool:
+        """Whether a division is by repeated numbers: XLA multiplies by their inverses."""
+        if op.eqn.primitive.name != "div":
+            return False
+        maker = self.maker.get(op.ins[1])
+        return maker is None or maker.eqn.primitive is prims.broadcast_in_dim_p
+
+    def pads(self, op: Op) -> bool:
+        """Whether an equation pads an array: newer compilers make a pad of one that joins an array and one number."""
+        if op.light or op.eqn.primitive is not prims.concatenate_p:
+            return op.eqn.primitive is shape.pad_p
+        return len(op.ins) == 2 and any(map(self.is_filled, op.ins))
+
+    def is_filled(self, x: int) -> bool:
+        """Whether an array is a constant, or one number repeated."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
+            return x < 0
+        return not made.eqn.invars[0].aval.ndim
+
+    def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
+
+        def each(x: int) -> Sequence[int]:
+            made = self.maker.get(x)
+            return (
+                made.ins
+                if made and made.eqn.params == eqn.params and made.eqn.primitive is eqn.primitive
+                else [x]
+            )
+
+        return [*chain.from_iterable(map(each, ins))]
+
+    def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged.
+
+        The compiler contracts another axis of a transposed matrix instead.
+        """
+        found: list[int] = []
+        for side, x, a, contract, batch in zip(
+            (-1, 1), ins, eqn.invars, eqn.params.contract, eqn.params.batch, strict=True
+        ):
+            made = self.maker.get(x)
+            if made is not None and made.eqn.primitive is prims.transpose_p and a.aval.ndim == 2:
+                x = made.ins[0]
+            kept = [k for k in range(a.aval.ndim) if k not in batch]
+            inner = [k in contract for k in kept]
+            edges = sum(p != q for p, q in pairwise(inner))
+            copied = tuple(batch) != tuple(range(len(batch))) or edges > 1
+            if x < 0 or (a.aval.ndim <= min(len(batch), 1) + 2 and not copied):
+                found.append(x)
+                continue
+            key = (
+                x,
+                (*batch, *sorted(kept, key=lambda k: side * (k not in contract))) if copied else (),
+            )
+            if key not in self.flat:
+                op = Op(eqn, [x], [self.value(a.aval)], light=True, view=not copied, unary=True)
+                (self.flat[key],) = self.add(op)
+            found.append(self.flat[key])
+        return found
+
+    def contracted(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """The result of a contraction in half precision: operands and result are there in full precision, too."""
+        found: list[int] = []
+        for a, x in zip(eqn.invars, ins, strict=True):
+            if x >= 0 and (is_kept_short(a.aval) or self.sizes[x] < self.size(a.aval, full=True)):
+                if (x, None) not in self.flat:
+                    (self.flat[x, None],) = self.add(Op(eqn, [x], [self.value(a.aval, full=True)]))
+                x = self.flat[x, None]
+            found.append(x)
+        (out,) = eqn.outvars
+        made = self.add(Op(eqn, found, [self.value(out.aval, full=True)]))
+        half = Op(eqn, made, [self.value(out.aval, full=True)], light=True, unary=True, reads=SAME)
+        return self.add(half)
+
+
+def in_lines(size: int) -> int:
+    """The bytes of the lines that so many bytes fill."""
+    return -(-size // LINE) * LINE
+
+
+_LOOPS = {"for", "while"}
+
+_LOWERED_AS = {"square": "mul"}
+
+_COMMUTATIVE = {"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"}
+
+
+def _key(atom: ir.Atom, number: int) -> object:
+    """What an operand is, for equations that XLA merges because they compute the same."""
+    if not isinstance(atom, ir.Literal):
+        return number
+    return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
+
+
+def is_kept_short(aval: ir.Aval) -> bool:
+    """Whether the compiler keeps numbers of a type in two bytes, and contracts those as they are where it can."""
+    return aval.dtype.name == "bfloat16" and not recomputes_in_branches()
+
+
+def _computes_in_full(eqn: ir.Eqn) -> bool:
+    """Whether an equation gives numbers of two bytes that XLA:CPU computes, and keeps, in four.
+
+    Newer compilers contract those of bfloat16 as they are, along the rows of the first operand.
+    """
+    dtypes = [v.aval.dtype for v in eqn.outvars]
+    if not dtypes or dtypes[0].itemsize != 2 or not eqn.outvars[0].aval.differentiable:
+        return False
+    if eqn.primitive is prims.dot_general_p:
+        (kept,) = eqn.params.contract[0][-1:] or (-1,)
+        by_rows = kept == eqn.invars[0].aval.ndim - 1
+        return not is_kept_short(eqn.outvars[0].aval) or not by_rows
+    return bool(rules.by_element_rules.find(eqn.primitive))
