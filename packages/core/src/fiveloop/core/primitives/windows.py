@@ -137,6 +137,11 @@ def batch_of(indexer: Indexer) -> list[Label]:
     return [x for x in indexer.labels(new=False) if x[0] != "span" or x[1] not in windows]
 
 
+def _names_picks_alone(indexer: Indexer) -> bool:
+    """Whether indices ascend where picks do: those of lanes, and of positions along spans, begin again for each."""
+    return all(kind == "pick" for kind, _ in batch_of(indexer))
+
+
 def batch_shape(indexer: Indexer) -> ir.Shape:
     """The sizes of the axes that are not axes of windows."""
     return tuple(_size(indexer, label) for label in batch_of(indexer))
@@ -276,7 +281,7 @@ def gather(
         start_index_map=w.index_map,
         index_vector_dim=len(w.indices.shape) - 1,
         slice_sizes=w.sizes,
-        indices_are_sorted=ascending and not indexer.lead,
+        indices_are_sorted=ascending and _names_picks_alone(indexer),
     )
     if indexer.drops:
         out = hlo.zero_outside(b, out, x, w.indices, w.index_map, w.sizes, w.places)
@@ -310,6 +315,6 @@ def scatter(
         index_vector_dim=len(w.indices.shape) - 1,
         kind=kind,
         unique_indices=unique or indexer.names_each_once,
-        indices_are_sorted=ascending and not indexer.lead,
+        indices_are_sorted=ascending and _names_picks_alone(indexer),
     )
     return hlo.reshape(b, out, x.shape)
