@@ -133,6 +133,13 @@ def test_any_integer_dtype_is_an_index(dtype: str) -> None:
         np.testing.assert_array_equal(x[neg(i)], [297, 200])
 
 
+def test_positions_along_an_axis_beyond_int32_are_int64() -> None:
+    shape, along = (3, 2**31 + 5), [Pick(), Pick()]
+    places = resolve(shape, Indexer(tuple(along), (2,)), [dynamic([-1, 0]), dynamic([-1, 9])])
+    assert [np.asarray(p).tolist() for p in places] == [[2, 0], [2**31 + 4, 9]]
+    assert resolve(shape, Indexer((Pick(), At(0)), (2,)), [dynamic([-1, 0])])[0].dtype == np.int64
+
+
 def test_duplicates_accumulate_and_the_last_set_wins() -> None:
     x, i = device_put(np.zeros(3, np.float32)), np.array([1, 1, 2, 1])
     v = device_put(np.array([1, 2, 4, 8], np.float32))

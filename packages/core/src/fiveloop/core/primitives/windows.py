@@ -13,7 +13,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Label, Lane, Pick, Span, is_dynamic
 
 MOST = 2**31 - 1
-"""The most positions along an axis that several axes are merged into."""
+"""The greatest int32: positions along a longer axis are int64, and several axes are not merged into one."""
 
 # one block
 
