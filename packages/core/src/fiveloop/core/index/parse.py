@@ -285,7 +285,7 @@ def _checked(i: HostArray, size: ir.Dim, axis: int) -> HostArray:
     outside = i[(i < -size) | (i >= size)]
     if outside.size:
         bad_index(f"index {outside[0]} is out of bounds for axis {axis} of size {size}")
-    found = i.astype(np.int64 if size > np.iinfo(np.int32).max else np.int32)
+    found: HostArray = i.astype(np.int64 if size > np.iinfo(np.int32).max else np.int32)
     return np.where(found < 0, found + size, found)
 
 

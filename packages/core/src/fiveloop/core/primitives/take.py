@@ -110,8 +110,9 @@ def resolve_index(
 
 def index_dtype(dtype: np.dtype[Any], shape: ir.Shape = ()) -> np.dtype[Any]:
     """The dtype in which an index of the given dtype is computed: int32 where that holds its range, and all sizes."""
-    wide = dtype.itemsize > 4 or dtype == np.uint32 or any(ir.is_more(n, windows.MOST) for n in shape)
-    return np.dtype(np.int64 if wide else np.int32)
+    wide = dtype.itemsize > 4 or dtype == np.uint32
+    is_long = any(ir.is_more(n, windows.MOST) for n in shape)
+    return np.dtype(np.int64 if wide or is_long else np.int32)
 
 
 def common_index_dtype(starts: Sequence[ArrayLike]) -> list[Value]:
