@@ -140,6 +140,15 @@ def test_an_explicit_mode_is_for_known_positions_too() -> None:
         x.at[9].set(0.0)
 
 
+@pytest.mark.parametrize(
+    ("inner", "ascends"), [(slice(None), True), (0, True), (slice(None, None, -1), False)]
+)
+def test_indices_are_sorted_only_where_those_of_all_axes_are(inner: Any, ascends: bool) -> None:
+    write = jit(lambda x, i: x.at[i, inner].add(1.0, indices_are_sorted=True))
+    text = write.lower(HOST, np.asarray([1, 1, 2])).as_text()
+    assert ("indices_are_sorted = true" in text) == ascends
+
+
 def test_no_derivative_comes_from_what_is_left_out() -> None:
     def total(x: Any, i: Any) -> Any:
         read = x.at[i].get(mode="fill", fill_value=0.0)

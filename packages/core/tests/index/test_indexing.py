@@ -124,11 +124,20 @@ def test_writes_leave_out_what_lies_outside() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
 def test_any_integer_dtype_is_an_index(dtype: str) -> None:
     x = device_put(np.arange(300, dtype=np.float32))
-    i = device_put(np.asarray([3, 100], dtype))
+    known = np.asarray([3, 100], dtype)
+    i = device_put(known)
+    np.testing.assert_array_equal(x[known], [3, 100])
     np.testing.assert_array_equal(x[i], [3, 100])
     np.testing.assert_array_equal(x[i[1]], 100)
     if not dtype.startswith("u"):
         np.testing.assert_array_equal(x[neg(i)], [297, 200])
+
+
+def test_positions_along_an_axis_beyond_int32_are_int64() -> None:
+    shape, along = (3, 2**31 + 5), [Pick(), Pick()]
+    places = resolve(shape, Indexer(tuple(along), (2,)), [dynamic([-1, 0]), dynamic([-1, 9])])
+    assert [np.asarray(p).tolist() for p in places] == [[2, 0], [2**31 + 4, 9]]
+    assert resolve(shape, Indexer((Pick(), At(0)), (2,)), [dynamic([-1, 0])])[0].dtype == np.int64
 
 
 def test_duplicates_accumulate_and_the_last_set_wins() -> None:

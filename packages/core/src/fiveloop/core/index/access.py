@@ -173,7 +173,7 @@ def resolve(
         prims.bad_type(
             f"expected {len(indexer.dynamic_axes)} operands for the index [{indexer}], got {len(operands)}"
         )
-    wide = any(prims.index_dtype(i.dtype) == np.int64 for i in operands)
+    wide = any(prims.index_dtype(i.dtype, shape) == np.int64 for i in operands)
     dtype = np.dtype(np.int64 if wide else np.int32)
     out: list[Value] = []
     for axis, operand in zip(indexer.dynamic_axes, operands, strict=True):

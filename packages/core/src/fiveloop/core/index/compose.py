@@ -67,7 +67,7 @@ class Axis:
             assert isinstance(self.entry, At | Span), "unreachable: picks have operands"
             return self.entry.start or 0
         window = self.entry.extent if isinstance(self.entry, Span) else 1
-        dtype = prims.index_dtype(self.operand.dtype)
+        dtype = prims.index_dtype(self.operand.dtype, (self.size,))
         return prims.resolve_index(self.operand, self.size, None if self.drops else window, dtype)
 
 

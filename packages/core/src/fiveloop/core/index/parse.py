@@ -285,9 +285,8 @@ def _checked(i: HostArray, size: ir.Dim, axis: int) -> HostArray:
     outside = i[(i < -size) | (i >= size)]
     if outside.size:
         bad_index(f"index {outside[0]} is out of bounds for axis {axis} of size {size}")
-    return np.where(i < 0, i + size, i).astype(
-        np.int64 if size > np.iinfo(np.int32).max else np.int32
-    )
+    found: HostArray = i.astype(np.int64 if size > np.iinfo(np.int32).max else np.int32)
+    return np.where(found < 0, found + size, found)
 
 
 def _result_layout(layout: Sequence[str], pick_ndim: int) -> tuple[int, tuple[int, ...]]:

@@ -94,10 +94,10 @@ def resolve_index(
     """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
 
     `window` is the size of the block read there; None leaves clamping to whoever uses the index. The
-    result is int32 unless the index has a wider range. A host number is resolved at once.
+    result is int32 unless the index or the axis has a wider range. A host number is resolved at once.
     """
     i = arrays.as_value(index, "index")
-    dtype = index_dtype(i.dtype) if dtype is None else dtype
+    dtype = index_dtype(i.dtype, (size,)) if dtype is None else dtype
     if not isinstance(i, arrays.Scalar):
         return trace.bind1(resolve_index_p, i, params=ResolveParams(size, window, dtype))
     host = np.minimum(i.host, np.iinfo(np.int64).max) if i.dtype == np.uint64 else i.host
@@ -108,10 +108,11 @@ def resolve_index(
     return arrays.Scalar(np.asarray(out).astype(dtype))
 
 
-def index_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which an index of the given dtype is computed: int32 where that holds its range."""
+def index_dtype(dtype: np.dtype[Any], shape: ir.Shape = ()) -> np.dtype[Any]:
+    """The dtype in which an index of the given dtype is computed: int32 where that holds its range, and all sizes."""
     wide = dtype.itemsize > 4 or dtype == np.uint32
-    return np.dtype(np.int64 if wide else np.int32)
+    is_long = any(ir.is_more(n, windows.MOST) for n in shape)
+    return np.dtype(np.int64 if wide or is_long else np.int32)
 
 
 def common_index_dtype(starts: Sequence[ArrayLike]) -> list[Value]:

@@ -13,7 +13,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import At, Entry, Indexer, Label, Lane, Pick, Span, is_dynamic
 
 MOST = 2**31 - 1
-"""The most positions along an axis that several axes are merged into."""
+"""The greatest int32: positions along a longer axis are int64, and several axes are not merged into one."""
 
 # one block
 
@@ -135,6 +135,11 @@ def batch_of(indexer: Indexer) -> list[Label]:
     """The axes of what is selected that are not axes of windows: there is an index for each of their positions."""
     windows = whole_axes(indexer)
     return [x for x in indexer.labels(new=False) if x[0] != "span" or x[1] not in windows]
+
+
+def _names_picks_alone(indexer: Indexer) -> bool:
+    """Whether indices ascend where picks do: those of lanes, and of positions along spans, begin again for each."""
+    return all(kind == "pick" for kind, _ in batch_of(indexer))
 
 
 def batch_shape(indexer: Indexer) -> ir.Shape:
@@ -276,7 +281,7 @@ def gather(
         start_index_map=w.index_map,
         index_vector_dim=len(w.indices.shape) - 1,
         slice_sizes=w.sizes,
-        indices_are_sorted=ascending and not indexer.lead,
+        indices_are_sorted=ascending and _names_picks_alone(indexer),
     )
     if indexer.drops:
         out = hlo.zero_outside(b, out, x, w.indices, w.index_map, w.sizes, w.places)
@@ -310,6 +315,6 @@ def scatter(
         index_vector_dim=len(w.indices.shape) - 1,
         kind=kind,
         unique_indices=unique or indexer.names_each_once,
-        indices_are_sorted=ascending and not indexer.lead,
+        indices_are_sorted=ascending and _names_picks_alone(indexer),
     )
     return hlo.reshape(b, out, x.shape)
