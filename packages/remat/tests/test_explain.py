@@ -273,6 +273,7 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
         "dots_saveable",
         "dots_with_no_batch_dims_saveable",
         "nothing_saveable",
+        "no checkpoint",
     }
     least, *_, most = [p for p in found.points if p.budget]
     assert (least.name, least.peak < most.peak) == ("budget=0.0", True)
@@ -465,3 +466,18 @@ def test_the_times_of_budgets_and_policies_compare() -> None:
         ours_is = (ours.peak, ours.saved, ours.flops_again)
         same = next(p for p in ways if (p.peak, p.saved, p.flops_again) == ours_is)
         assert ours.milliseconds == pytest.approx(same.milliseconds)
+
+
+def test_a_budget_with_room_for_a_policy_is_no_slower_where_runs_hold_branches() -> None:
+    """What runs of stages do again counts the parts of branches that depend on no tangent."""
+    x = np.ones((32, 32), np.float32)
+
+    def branches(x: Any) -> Any:
+        for _ in range(4):
+            computed = lambda x: fnp.cos(x @ x) * fnp.exp(-x * x)
+            x = cond(x.sum() > 1e9, fnp.sin, computed, x)
+        return (x**2).sum()
+
+    found = pareto(branches, x, budgets=[1.0])
+    (ours,) = [p.milliseconds for p in found.points if p.budget]
+    assert ours <= min(p.milliseconds for p in found.points)

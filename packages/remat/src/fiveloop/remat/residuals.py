@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, ir, prims, pytree, rules, trace, transforms, util
 from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
@@ -172,17 +174,17 @@ class Halves:
     def residuals(self) -> SavedResiduals:
         """The residuals with all that is known of them."""
         makers = [_maker(self.known, atom) for atom in self.kept]
-        at_hand = {v for m in makers if m for v in m.eqn.outvars}
+        again = _Again({v for m in makers if m for v in m.eqn.outvars})
         linear = [k >= self.num_res for k in range(len(self.linear.invars))]
         uses = _Uses(self.linear, linear)
         found = [
-            self._residual(atom, made, tuple(dict.fromkeys(uses.needs(binder))), at_hand)
+            self._residual(atom, made, tuple(dict.fromkeys(uses.needs(binder))), again)
             for atom, made, binder in zip(self.kept, makers, self.linear.invars, strict=False)
         ]
         return SavedResiduals(tuple(found))
 
     def _residual(
-        self, atom: ir.Atom, made: Maker | None, needs: tuple[Need, ...], at_hand: set[ir.Var]
+        self, atom: ir.Atom, made: Maker | None, needs: tuple[Need, ...], again: _Again
     ) -> Residual:
         if made is None:
             literal = isinstance(atom, ir.Literal)
@@ -202,7 +204,7 @@ class Halves:
             policy,
             verdict,
             reason,
-            trips * _flops_again(made, at_hand),
+            trips * again.flops(made),
         )
 
 
@@ -345,21 +347,35 @@ def policy_name(policy: transforms.Policy) -> str:
 _DEFAULT = transforms.MinimumCut()
 
 
-def _flops_again(made: Maker, at_hand: set[ir.Var]) -> int:
-    """The operations from the residuals of a body, and what is given to it, to a value that it makes."""
-    if made.jaxpr is None:
-        return transforms.equation_cost(made.eqn).flops
-    eqns, makers = made.jaxpr.eqns, ir.makers(made.jaxpr)
-    flops: dict[ir.Eqn, int] = made.jaxpr.remember(
-        "flops", lambda: {eqn: transforms.equation_cost(eqn).flops for eqn in eqns}
-    )
-    again, ahead = {made.eqn}, [made.eqn]
-    while ahead:
-        for eqn in map(makers.get, ir.used_vars(ahead.pop().invars)):
-            if eqn is not None and eqn not in again and at_hand.isdisjoint(eqn.outvars):
-                again.add(eqn)
-                ahead.append(eqn)
-    return sum(flops[eqn] for eqn in again)
+class _Again:
+    """The operations from what is at hand, and what is given to a body, to each value that the body makes."""
+
+    def __init__(self, at_hand: set[ir.Var]) -> None:
+        self.at_hand = at_hand
+        self._behind: dict[int, tuple[dict[ir.Eqn, int], np.ndarray]] = {}
+
+    def flops(self, made: Maker) -> int:
+        """The operations to make a value."""
+        if made.jaxpr is None:
+            return transforms.equation_cost(made.eqn).flops
+        if id(made.jaxpr) not in self._behind:
+            self._behind[id(made.jaxpr)] = self._all_behind(made.jaxpr)
+        behind, flops = self._behind[id(made.jaxpr)]
+        size = -(-len(flops) // 8)
+        octets = np.frombuffer(behind[made.eqn].to_bytes(size, "little"), np.uint8)
+        bits = np.unpackbits(octets, count=len(flops), bitorder="little")
+        return int(flops[bits.astype(bool)].sum())
+
+    def _all_behind(self, jaxpr: Jaxpr) -> tuple[dict[ir.Eqn, int], np.ndarray]:
+        """For each equation those that are computed again for it, as bits, and the operations of each."""
+        makers, behind = ir.makers(jaxpr), dict[ir.Eqn, int]()
+        for k, eqn in enumerate(jaxpr.eqns):
+            found = 1 << k
+            for made in map(makers.get, ir.used_vars(eqn.invars)):
+                if made is not None and self.at_hand.isdisjoint(made.outvars):
+                    found |= behind[made]
+            behind[eqn] = found
+        return behind, np.array([transforms.equation_cost(e).flops for e in jaxpr.eqns])
 
 
 class _Uses:

@@ -427,10 +427,15 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
 
 @ir.once_per_jaxpr
 def known_flops(jaxpr: Jaxpr, unknown: util.Mask) -> int:
-    """The operations of what does not depend on unknown inputs."""
+    """The operations of what does not depend on unknown inputs, loops and branches cut in two."""
     late = unknown_vars(jaxpr, unknown)
-    known = [e for e in jaxpr.eqns if late.isdisjoint(e.outvars)]
-    return transforms.operations_of(jaxpr.replace(eqns=known), transforms.LIGHT)
+    known = [e for e in jaxpr.eqns if not late.issuperset(e.outvars)]
+    if any(not late.isdisjoint(e.outvars) for e in known):
+        plan = transforms.SavingPlan(nothing_saveable)
+        jaxpr = transforms.split(jaxpr, unknown, tuple(not u for u in unknown), plan).known
+    else:
+        jaxpr = jaxpr.replace(eqns=known)
+    return transforms.operations_of(jaxpr, transforms.LIGHT)
 
 
 def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:

@@ -126,7 +126,7 @@ def pareto(
     **kwargs: Any,
 ) -> Pareto:
     """The memory and the estimated time of the gradient of `checkpoint(f)` in all its floating arguments, for each
-    budget and for policies.
+    budget and for policies, and of `f` without a checkpoint.
 
     Nothing is compiled. Budgets with the same plan are listed once. A star in the table marks the ways that no other
     way betters in both. For a budget that no plan is within, a line states the least memory of any plan; ValueError
@@ -165,6 +165,7 @@ def pareto(
     points = [*found.values()]
     for policy in POLICIES:
         points.append(_point(policy, _params(jaxpr, name, getattr(policies, policy), None), names))
+    points.append(_point_of("no checkpoint", jaxpr, names))
     points.sort(key=lambda p: (p.peak, p.milliseconds))
     return Pareto(name, tuple(points), tuple(missed), least)
 
@@ -179,12 +180,12 @@ def _point(name: str, params: CheckpointParams, names: Sequence[str]) -> ParetoP
     """What a checkpoint of a whole jaxpr needs."""
     jaxpr = params.jaxpr
     eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
-    halves = residuals.split_in_halves(jaxpr.replace(eqns=[eqn], outvars=eqn.outvars), names)
-    return ParetoPoint(
-        name,
-        params.budget is not None,
-        peak(halves.both_passes()),
-        halves.time / 1e6,
-        halves.residuals().bytes,
-        halves.flops_again,
-    )
+    whole = jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
+    return _point_of(name, whole, names, params.budget is not None)
+
+
+def _point_of(name: str, jaxpr: Jaxpr, names: Sequence[str], planned: bool = False) -> ParetoPoint:
+    """What a jaxpr needs."""
+    halves = residuals.split_in_halves(jaxpr, names)
+    both, saved = peak(halves.both_passes()), halves.residuals().bytes
+    return ParetoPoint(name, planned, both, halves.time / 1e6, saved, halves.flops_again)
