@@ -419,6 +419,26 @@ def squares(x: Any, w: Any) -> Any:
     return ((y * y) @ w, prims.square(y) @ x)[0] @ (prims.square(y) @ x)
 
 
+def waves(w: Any) -> Any:
+    """A sine is computed anew for each product that uses it, unlike an exponential."""
+    y = w @ w
+    a, b = fnp.sin(y), fnp.exp(y)
+    return (a * y + 1.0) @ w, (a - b) @ w.T, (a * 2.0 + b) @ w
+
+
+def quotients(ws: Any, x: Any) -> Any:
+    """The gradient of quotients: what is divided twice is divided once, by the product."""
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            y = fnp.tanh(h @ w)
+            h = h + y / (1.0 + y * y)
+        return (h**2).sum()
+
+    return grad(loss)(ws)
+
+
 def distances(x: Any, y: Any) -> Any:
     """A library goes on behind a large sum, and does not write its result over an operand."""
 
@@ -443,6 +463,8 @@ def twice_again(ws: Any, x: Any) -> Any:
         (columns, (N, np.arange(48, dtype=np.int32))),
         (nine, (N,)),
         (long_rows, (N,)),
+        (waves, (np.ones((64, 64), np.float32),)),
+        (quotients, ([np.ones((64, 64), np.float32)] * 3, np.ones((64, 64), np.float32))),
         (squares, (N, N + 1)),
         (distances, (WIDE.T[:96, :16], WIDE.T[:80, :16])),
         (picked, (WIDE[:, :128], WIDE.T[:128, :8])),

@@ -13,6 +13,9 @@ from fiveloop.core.primitives import running, shape, windows
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
 
+CHEAP = {"sin", "cos", "tan"}
+"""What XLA computes anew for each equation that uses it all the same, of real numbers."""
+
 LIBRARY = 4_096
 """Elements from which on XLA leaves a sum or an extreme of floats to a library."""
 
@@ -36,7 +39,9 @@ def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     size = ir.size_of(eqn.outvars[0].aval.shape)
     joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
     light = cost.again and eqn.primitive is not shape.pad_p and not joins
-    once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
+    cheap = eqn.primitive.name in CHEAP and eqn.outvars[0].aval.dtype.kind != "c"
+    dear = cost.flops >= EXPENSIVE * max(size, 1) and not cheap
+    once = dear or eqn.primitive is prims.concatenate_p
     return light, once
 
 

@@ -112,6 +112,8 @@ class Operations:
             ins = self.canonical(eqn, ins)
         if prim is prims.concatenate_p:
             ins = self.flattened(eqn, ins)
+        if prim.name == "div":
+            ins = self.divided_once(eqn, ins)
         if kinds.runs_across(eqn):
             return self.transposed(eqn, ins)
         if kinds.picks(eqn):
@@ -286,6 +288,16 @@ class Operations:
         if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
             return x < 0
         return not made.eqn.invars[0].aval.ndim
+
+    def divided_once(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The operands of a division: what is a quotient of floats already is divided by the product instead."""
+        made, (out,) = self.maker.get(ins[0]), eqn.outvars
+        known = made is not None and made.eqn.primitive is eqn.primitive and made.ins[1] >= 0
+        if made is None or not known or ins[1] < 0 or not out.aval.differentiable:
+            return ins
+        by = [made.ins[1], ins[1]]
+        product = Op(eqn, by, [self.value(out.aval)], light=True, unary=by[0] == by[1], reads=SAME)
+        return [made.ins[0], *self.add(product)]
 
     def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
