@@ -208,7 +208,9 @@ class Fuser:
         """Whether an equation is fused into one that uses it."""
         if not (made.light and op.light) or made in self.whole:
             return False
-        return not made.expensive or (reads != SPREAD and self.is_alone(op, made))
+        if not made.expensive or (reads == SAME and kinds.is_cheap(made.eqn)):
+            return True
+        return reads != SPREAD and self.is_alone(op, made)
 
     def find_whole(self) -> None:
         """Note the equations of several arrays that XLA computes once: they are not fusible wherever they lead."""

@@ -39,10 +39,13 @@ def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     size = ir.size_of(eqn.outvars[0].aval.shape)
     joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
     light = cost.again and eqn.primitive is not shape.pad_p and not joins
-    cheap = eqn.primitive.name in CHEAP and eqn.outvars[0].aval.dtype.kind != "c"
-    dear = cost.flops >= EXPENSIVE * max(size, 1) and not cheap
-    once = dear or eqn.primitive is prims.concatenate_p
+    once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     return light, once
+
+
+def is_cheap(eqn: ir.Eqn) -> bool:
+    """Whether an equation is computed anew for each that uses it element by element, dear as it looks."""
+    return eqn.primitive.name in CHEAP and eqn.outvars[0].aval.dtype.kind != "c"
 
 
 def is_outer(eqn: ir.Eqn) -> bool:
