@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
         for part in (str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", ""))
         if part
     )
-    platform = os.environ.get("FIVELOOP_PLATFORM", "cpu")
+    platform = os.environ.get("FIVELOOP_PLATFORM", "cpu").replace("auto", "")
     return {
         "TF_CPP_MIN_LOG_LEVEL": "3",
         **os.environ,
