@@ -17,6 +17,7 @@ from fiveloop.core.extend import bind
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import (
     ResidualExplanation,
+    UnattainableError,
     checkpoint,
     checkpoint_name,
     explain_residuals,
@@ -293,6 +294,22 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     assert (point.saved, point.peak) == (saving.bytes, saving.peak)
 
 
+def test_no_budget_takes_more_time_than_a_smaller_one() -> None:
+    def waves(x: Any) -> Any:
+        for _ in range(12):
+            x = fnp.sin(x) * fnp.exp(-x * x) + x
+        return x.sum()
+
+    budgets = [k / 20 for k in range(21)]
+    found = pareto(waves, np.ones(1000, np.float32), budgets=budgets)
+    rows = sorted((p for p in found.points if p.budget), key=lambda p: float(p.name[7:]))
+    times = [p.milliseconds for p in rows]
+    assert len({*times}) > 5
+    assert times == sorted(times, reverse=True)
+    same = [p for p in found.points if p.name in ("budget=1.0", "everything_saveable")]
+    assert len({(p.peak, p.milliseconds, p.saved) for p in same}) == 1
+
+
 def test_notes_beside_points_do_not_overlap() -> None:
     drawn = picture.Picture("", picture.Axis("", 100, ()), picture.Axis("", 100, ()))
     points = [
@@ -328,6 +345,9 @@ def test_budgets_that_cannot_be_met_have_a_line() -> None:
     assert found.least is not None
     assert found.to_dict()["least"] == found.least > 4096
     assert str(found).endswith(f"budget='20 B': pair needs {shown(found.least)} at least")
+    with pytest.raises(UnattainableError, match="and the budget is 24 kB; give it more") as raised:
+        grad(checkpoint(pair, budget="24 kB"))(np.ones((64, 64), np.float32))
+    assert raised.value.least > 24_000
     with pytest.raises(
         ValueError, match=r"pareto: pair needs .* more than every one of the budgets"
     ):

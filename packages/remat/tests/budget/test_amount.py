@@ -74,7 +74,20 @@ def test_of_no_meaning(given: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"), [(-0.0, "0%"), ("0.5%", "0.5%"), (1 / 3, "33.33%"), ("24MB", "22.89 MiB")]
+    ("given", "text"),
+    [
+        (-0.0, "0%"),
+        ("0.5%", "0.5%"),
+        (1 / 3, "33.33%"),
+        ("24MB", "24 MB"),
+        ("128 MB", "128 MB"),
+        ("1.5GB", "1.5 GB"),
+        ("650 kB", "650 kB"),
+        ("2GiB", "2 GiB"),
+        ("50 KiB", "50 KiB"),
+        (123_456_789, "117.7 MiB"),
+        (7, "7 B"),
+    ],
 )
 def test_an_amount_prints_what_was_given(given: str | float, text: str) -> None:
     assert str(amount(given)) == text

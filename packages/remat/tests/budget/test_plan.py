@@ -386,7 +386,7 @@ def test_a_block_begins_where_what_is_before_all_blocks_ends() -> None:
 def test_of_times_that_are_the_same_the_fewest_operations_are_taken() -> None:
     few, many = plan.Candidate((), 20, 5.0, 1), plan.Candidate((), 10, 5.0, 2)
     assert plan._envelope([few, many]) == [many, few]
-    assert plan._rounded(100.0) == plan._rounded(100.1) < plan._rounded(102.0)
+    assert plans.rounded(100.0) == plans.rounded(100.1) < plans.rounded(102.0)
 
 
 def test_a_loop_whose_body_calls_functions_keeps_within_the_budget() -> None:

@@ -1,6 +1,7 @@
 """Checkpointing: policies and budgets that choose what a derivative saves and what it recomputes."""
 
 from . import policies as policies
+from .budget.amount import UnattainableError as UnattainableError
 from .checkpoint import checkpoint as checkpoint
 from .explain.explanation import ResidualDifference as ResidualDifference
 from .explain.explanation import ResidualExplanation as ResidualExplanation

@@ -60,6 +60,10 @@ class Timeline:
         """The most bytes that are alive at once."""
         return max(self.bytes, default=0)
 
+    def kept(self, turn: int) -> int:
+        """The bytes that are there both before and from a place on."""
+        return sum(b.bytes for b in self.buffers if b.start < turn <= b.end)
+
     @property
     def at_peak(self) -> tuple[Buffer, ...]:
         """The buffers that are alive at the peak, the largest first."""

@@ -67,8 +67,8 @@ def checkpoint(
     With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no
     more temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text
     ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, saving everything; text without a
-    unit is read as the number that it writes. The verdicts of a policy are fixed first. Raises ValueError, with the
-    least memory of any plan, if no plan is within the budget.
+    unit is read as the number that it writes. The verdicts of a policy are fixed first. Raises
+    UnattainableError, a ValueError whose `least` is the least memory of any plan, if no plan is within the budget.
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad

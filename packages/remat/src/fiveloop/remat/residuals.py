@@ -138,7 +138,8 @@ class Halves:
     known  : [*ins]                  -> [*outs, *residuals]
     linear : [*residuals, *in_dots]  -> [*out_dots]
 
-    `flops_again` are the operations that both do, `time` the estimated nanoseconds of both passes.
+    `flops_again` are the operations that both do, `time` the estimated nanoseconds of both passes, but for
+    those to write and read what is kept.
     """
 
     known: Jaxpr
@@ -159,6 +160,12 @@ class Halves:
     def kept(self) -> tuple[ir.Atom, ...]:
         """The residuals, as the known half makes them."""
         return self.known.outvars[len(self.known.outvars) - self.num_res :]
+
+    @property
+    def made(self) -> int:
+        """The bytes of the residuals that are no arguments."""
+        made = {v for eqn in self.known.eqns for v in eqn.outvars}
+        return prims.bytes_of([a.aval for a in self.kept if a in made])
 
     def both_passes(self) -> Jaxpr:
         """The forward and then the backward pass as one jaxpr: [*ins, *cts] -> [*outs, *in_cts]."""
@@ -242,9 +249,7 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
         both = transforms.operations_of(known, light) + transforms.operations_of(linear, light)
         return max(both - transforms.operations_of(whole, light), 0)
 
-    made = {v for eqn in known.eqns for v in eqn.outvars}
-    kept = [v.aval for v in known.outvars[len(known.outvars) - num_res :] if v in made]
-    time = transforms.gradient_time(whole, again(transforms.LIGHT), prims.bytes_of(kept))
+    time = transforms.gradient_time(whole, again(transforms.LIGHT), 0)
     return Halves(known, linear, num_res, names, again(1), time)
 
 

@@ -11,6 +11,7 @@ from fiveloop.core.dataclass import dataclass
 
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_DECIMAL = ((9, "GB"), (6, "MB"), (3, "kB"))
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _TEXT = re.compile(rf"\s*({_NUMBER})\s*(%|[kmgt]i?b|b|)\s*", re.IGNORECASE)
 _SPELLINGS = (
@@ -38,7 +39,12 @@ class Amount:
         return least + int(self.size * (everything - least))
 
     def __str__(self) -> str:
-        return f"{100 * self.size:.4g}%" if self.fraction else shown(int(self.size))
+        if self.fraction:
+            return f"{100 * self.size:.4g}%"
+        size = int(self.size)
+        decimal = [f"{size / 10**k:.4g} {unit}" for k, unit in _DECIMAL if size >= 10**k]
+        ways = [shown(size), *decimal]
+        return next((way for way in ways if amount(way).size == size), ways[0])
 
 
 class UnattainableError(ValueError):

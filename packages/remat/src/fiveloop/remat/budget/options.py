@@ -420,7 +420,7 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
     """
     line = timeline.timeline(passes.jaxpr, part=True, late=passes.num_cts)
     turn = timeline.backward_begins(line, passes.jaxpr, passes.num_cts)
-    kept = sum(b.bytes for b in line.buffers if b.start < turn <= b.end)
+    kept = line.kept(turn)
     forward, backward = max(line.bytes[:turn], default=0), max(line.bytes[turn:], default=0)
     return kept, max(forward - kept, 0), max(backward - kept, 0)
 

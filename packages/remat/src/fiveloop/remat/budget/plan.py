@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -15,7 +14,7 @@ from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import operations, timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
-from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save
+from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save, rounded
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
@@ -40,9 +39,6 @@ less of numbers in two bytes. The last is for what stages need, put together.
 
 LARGE = 3_000
 """How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
-
-ALIKE = 1.01
-"""The ratio to which estimates tell times apart."""
 
 WORK = 4_000
 """How many equations are split at most to find options, those of equal stages counted once."""
@@ -148,7 +144,7 @@ class Planner:
         flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
         again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
         time = transforms.gradient_time(jaxpr, again, kept)
-        return [Candidate(NO_CHECKPOINT, self.all.bytes, _rounded(time), again)]
+        return [Candidate(NO_CHECKPOINT, self.all.bytes, rounded(time), again)]
 
     def _wholes(self) -> list[tuple[int, int]]:
         """All stages, and those without what is before or behind most of them, as far as there is time."""
@@ -160,7 +156,7 @@ class Planner:
         kept = self.chain.kept(plan) - self._results
         again = self.chain.again(plan) + self.decided
         time = transforms.gradient_time(self.program.jaxpr, again, kept)
-        return Candidate(plan, self.chain.peak(plan), _rounded(time), again)
+        return Candidate(plan, self.chain.peak(plan), rounded(time), again)
 
     @cached_property
     def _results(self) -> int:
@@ -293,11 +289,6 @@ def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
     return kept
 
 
-def _rounded(time: float) -> float:
-    """A time, rounded down so that times are the same which estimates do not tell apart."""
-    return ALIKE ** math.floor(math.log(time, ALIKE)) if time else 0.0
-
-
 def planned(
     p: CheckpointParams, unknown: Sequence[bool], source: ir.Source | None
 ) -> CheckpointParams:
@@ -373,7 +364,7 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
     if chosen is None:
         raise UnattainableError(
             f"checkpoint: budget: {p.origin.name} needs {shown(least)} ({least} bytes) at least, and the budget is "
-            f"{shown(size)}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
+            f"{p.budget}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
             least,
         )
     # A plan of more bytes than saving everything needs was weighed only to be passed over.

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
 from fiveloop.core import transforms
 from fiveloop.core.dataclass import dataclass, replace
+
+ALIKE = 1.01
+"""The ratio to which estimates tell times apart."""
+
+
+def rounded(time: float) -> float:
+    """A time, rounded down so that times are the same which estimates do not tell apart."""
+    return ALIKE ** math.floor(math.log(time, ALIKE)) if time else 0.0
 
 
 @dataclass(frozen=True, slots=True)

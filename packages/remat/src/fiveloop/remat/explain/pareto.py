@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from fiveloop.core import Jaxpr, rules, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
-from fiveloop.core.dataclass import asdict, dataclass
+from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies, residuals
-from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
+from fiveloop.remat.budget.amount import Amount, Choice, UnattainableError, amount, shown
+from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
-from fiveloop.remat.timeline import peak
+from fiveloop.remat.timeline import backward_begins, timeline
 
 BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 """The fractions from the least that can be reached to saving everything, unless others are given."""
@@ -34,7 +36,8 @@ POLICIES = (
 class ParetoPoint:
     """A way to checkpoint: the peak of temporary bytes, the estimated time, the bytes saved, the operations done again.
 
-    `milliseconds` are an estimate from the operations and bytes of each equation, to compare ways with each other.
+    `milliseconds` are an estimate from the operations and bytes of each equation, to one percent, to compare ways with
+    each other.
     """
 
     name: str
@@ -145,27 +148,26 @@ def pareto(
         )
     jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
     name = flatten.function_name(f)
-    found: dict[tuple[int, float], ParetoPoint] = {}
+    planned: list[tuple[Choice, ParetoPoint]] = []
     missed: dict[str, int] = {}
     for given in budgets:
         params = _params(jaxpr, name, policies.undecided, amount(given, "pareto: a budget"))
         way = f"budget={given.item() if isinstance(given, np.generic) else given!r}"
         try:
-            point = _point(way, params, names)
+            planned.append(_within(way, params, names))
         except UnattainableError as error:
             missed[way] = error.least
-        else:
-            found.setdefault((point.peak, point.milliseconds), point)
     least = max(missed.values(), default=None)
-    if least is not None and not found:
+    if least is not None and not planned:
         raise ValueError(
             f"pareto: {name} needs {shown(least)} ({least} bytes) at least, more than every one of the budgets "
             f"allows: {', '.join(missed)}; give more, or fractions from 0.0 to 1.0"
         )
-    points = [*found.values()]
+    points = _of_plans(planned)
     for policy in POLICIES:
-        points.append(_point(policy, _params(jaxpr, name, getattr(policies, policy), None), names))
-    points.append(_point_of("no checkpoint", jaxpr, names))
+        whole = _whole(_params(jaxpr, name, getattr(policies, policy), None))
+        points.append(_point(policy, residuals.split_in_halves(whole, names)))
+    points.append(_point("no checkpoint", residuals.split_in_halves(jaxpr, names)))
     points.sort(key=lambda p: (p.peak, p.milliseconds))
     return Pareto(name, tuple(points), tuple(missed), least)
 
@@ -176,16 +178,41 @@ def _params(
     return CheckpointParams(jaxpr, policy, Origin(name), budget=budget)
 
 
-def _point(name: str, params: CheckpointParams, names: Sequence[str]) -> ParetoPoint:
-    """What a checkpoint of a whole jaxpr needs."""
+def _within(
+    name: str, params: CheckpointParams, names: Sequence[str]
+) -> tuple[Choice, ParetoPoint]:
+    """What a budget comes to."""
+    halves = residuals.split_in_halves(_whole(params), names)
+    (choice,) = residuals.choices_in(halves.known)
+    return choice, replace(_point(name, halves), budget=True)
+
+
+def _of_plans(found: Iterable[tuple[Choice, ParetoPoint]]) -> list[ParetoPoint]:
+    """The points of plans, equal ones once. None takes more time than one of fewer bytes.
+
+    Plans are chosen by the time of their stages, put together; the time of the whole may differ by a percent.
+    """
+    points: dict[tuple[int, float], ParetoPoint] = {}
+    fastest = math.inf
+    for _, point in sorted(found, key=lambda each: each[0].bytes):
+        fastest = min(fastest, point.milliseconds)
+        points.setdefault((point.peak, fastest), replace(point, milliseconds=fastest))
+    return [*points.values()]
+
+
+def _whole(params: CheckpointParams) -> Jaxpr:
+    """A jaxpr that is one checkpoint."""
     jaxpr = params.jaxpr
     eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
-    whole = jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
-    return _point_of(name, whole, names, params.budget is not None)
+    return jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
 
 
-def _point_of(name: str, jaxpr: Jaxpr, names: Sequence[str], planned: bool = False) -> ParetoPoint:
-    """What a jaxpr needs."""
-    halves = residuals.split_in_halves(jaxpr, names)
-    both, saved = peak(halves.both_passes()), halves.residuals().bytes
-    return ParetoPoint(name, planned, both, halves.time / 1e6, saved, halves.flops_again)
+def _point(name: str, halves: residuals.Halves) -> ParetoPoint:
+    """What a derivative needs."""
+    both, saved = halves.both_passes(), halves.residuals().bytes
+    num_cts = len(both.invars) - len(halves.known.invars)
+    line = timeline(both)
+    # What is light is computed where it is used, in both passes.
+    kept = min(halves.made, line.kept(backward_begins(line, both, num_cts)))
+    time = rounded(halves.time + transforms.recomputation_time(0, kept)) / 1e6
+    return ParetoPoint(name, False, line.peak, time, saved, halves.flops_again)
