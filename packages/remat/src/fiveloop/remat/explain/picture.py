@@ -85,10 +85,15 @@ class Picture:
             self.parts.append(
                 f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>'
             )
-            self._note(note, across, height - 5, dots)
+            self._note(note, across, height - 5, dots, colour)
 
     def _note(
-        self, note: str, across: float, height: float, dots: Sequence[tuple[float, float, float]]
+        self,
+        note: str,
+        across: float,
+        height: float,
+        dots: Sequence[tuple[float, float, float]],
+        colour: str,
     ) -> None:
         side, gap = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
         width = LETTER * len(note)
@@ -99,7 +104,7 @@ class Picture:
         ):
             height += LINE
         self.notes.append((left, left + width, height))
-        self.text(across + gap, height, note, side)
+        self.text(across + gap, height, note, side, colour=colour)
 
     def legend(self, notes: Sequence[tuple[str, str]]) -> None:
         """What colours mean, below the title."""
@@ -111,13 +116,20 @@ class Picture:
             self.text(x + 15, TOP - 6, note, "start")
 
     def text(
-        self, x: float, y: float, words: str, anchor: str, size: int = 11, turn: int = 0
+        self,
+        x: float,
+        y: float,
+        words: str,
+        anchor: str,
+        size: int = 11,
+        turn: int = 0,
+        colour: str = "black",
     ) -> None:
         """Words at a place of the picture, turned by so many degrees."""
         escaped = lazy.html().escape(words)
         self.parts.append(
             f'<text transform="translate({x:.1f} {y:.1f}) rotate({turn})" font-size="{size}" '
-            f'text-anchor="{anchor}">{escaped}</text>'
+            f'fill="{colour}" text-anchor="{anchor}">{escaped}</text>'
         )
 
     def svg(self) -> str:
