@@ -28,6 +28,7 @@ from fiveloop.remat import (
     saved_residuals,
 )
 from fiveloop.remat.budget.amount import amount
+from fiveloop.remat.explain.pareto import kept_bytes
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
 STEPS = 100
@@ -82,7 +83,8 @@ def planned(model: str, size: int) -> Program:
 
     found = [halves(policies.undecided, amount(k / STEPS)) for k in range(STEPS + 1)]
     found += [halves(getattr(policies, policy), None) for policy in POLICIES if policy != NAMES]
-    costs = [(saved_bytes(h.residuals()), products(h.both_passes())) for h in found]
+    passes = [h.both_passes() for h in found]
+    costs = [(kept_bytes(h, both), products(both)) for h, both in zip(found, passes, strict=True)]
     least = min(flops for _, flops in costs)
     plans = dict.fromkeys(Plan(saved, flops - least) for saved, flops in costs)
     one = program(checkpoint(loss, budget=MIDDLE), params, data)

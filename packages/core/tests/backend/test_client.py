@@ -1,7 +1,6 @@
 """Putting, reading, compiling and running, and what is said when it fails."""
 
 import os
-import platform
 import subprocess
 import sys
 import tracemalloc
@@ -96,13 +95,9 @@ def test_devices_and_versions() -> None:
 
 def start_on(wanted: str) -> subprocess.CompletedProcess[str]:
     code = "from fiveloop.core.backend import client; print(client.platform())"
-    return started(code, FIVELOOP_PLATFORM=wanted)
-
-
-def started(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | env,
+        env=os.environ | {"FIVELOOP_PLATFORM": wanted},
         capture_output=True,
         text=True,
         check=False,
@@ -118,32 +113,6 @@ def test_the_platform_is_chosen_by_the_environment() -> None:
         assert auto.stdout.strip() == "cpu"
     else:
         assert auto.stdout.strip() == start_on("cuda").stdout.strip()
-
-
-FAULTS = """
-import resource
-import numpy as np
-from fiveloop.core import jit
-
-f = jit(lambda x, y: (x @ y) @ x)
-x, y = np.ones((5_000, 2), np.float32), np.ones((2, 5_000), np.float32)
-for _ in range(3):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    f(x, y).block_until_ready()
-faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-print(f.lower(x, y).compile().memory_analysis().temp, faults)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="an option of glibc's allocator")
-def test_memory_that_programs_free_is_kept_on_demand() -> None:
-    size, faults = map(int, started(FAULTS, FIVELOOP_KEEP_MEMORY="1").stdout.split())
-    assert size >= 10**8
-    assert faults < size // 4096 // 10
-    wrong = started(
-        "from fiveloop.core.backend import client; client.devices()", FIVELOOP_KEEP_MEMORY="yes"
-    )
-    assert "FIVELOOP_KEEP_MEMORY: expected 0 or 1, got 'yes'" in wrong.stderr
 
 
 def test_a_pass_of_gpus_that_fails_on_barriers_is_left_out_where_there_are_some() -> None:

@@ -1,6 +1,5 @@
 """Devices and compiled programs: put a NumPy array, compile a module, run it, read the result."""
 
-import ctypes
 import os
 import re
 import threading
@@ -123,27 +122,7 @@ def _make_client(wanted: str) -> Client:
         raise RuntimeError(f"FIVELOOP_PLATFORM: expected cpu, cuda or auto, got {wanted!r}")
     if wanted == "cuda" or (wanted == "auto" and plugin_path() is not None):
         return wrap_client(make_cuda_client(), "cuda")
-    _keep_memory(os.environ.get("FIVELOOP_KEEP_MEMORY", "0"))
     return wrap_client(xla.get_tfrt_cpu_client(asynchronous=True, num_devices=1), "cpu")
-
-
-def _keep_memory(wanted: str) -> None:
-    """Keep the memory that programs free, where `FIVELOOP_KEEP_MEMORY` is 1 and the allocator is glibc's.
-
-    glibc gives buffers of 32 MB and more back to the system, and the next call has them mapped again, page by page.
-    """
-    if wanted not in ("0", "1"):
-        raise RuntimeError(f"FIVELOOP_KEEP_MEMORY: expected 0 or 1, got {wanted!r}")
-    if wanted == "1" and os.name == "posix":
-        set_option = getattr(ctypes.CDLL(None), "mallopt", lambda option, value: None)
-        for option, value in _KEEPING:
-            set_option(option, value)
-
-
-_KEEPING = ((-8, 1), (-4, 0), (-1, -1), (-2, 2**26))
-"""glibc's numbers of options, and values: M_ARENA_MAX one, as others hold no large buffers; M_MMAP_MAX none;
-M_TRIM_THRESHOLD never; M_TOP_PAD 64 MiB.
-"""
 
 
 def wrap_client(raw: Any, platform_name: str) -> Client:

@@ -210,9 +210,16 @@ def _whole(params: CheckpointParams) -> Jaxpr:
 def _point(name: str, halves: residuals.Halves) -> ParetoPoint:
     """What a derivative needs."""
     both, saved = halves.both_passes(), halves.residuals().bytes
+    kept = kept_bytes(halves, both)
+    time = rounded(halves.time + transforms.recomputation_time(0, kept)) / 1e6
+    return ParetoPoint(name, False, timeline(both).peak, time, saved, halves.flops_again)
+
+
+def kept_bytes(halves: residuals.Halves, both: Jaxpr) -> int:
+    """The bytes that the two passes of a derivative, `both` as one jaxpr, keep from one to the other.
+
+    They are fewer than those of the residuals where light operations are computed where they are used, in both passes.
+    """
     num_cts = len(both.invars) - len(halves.known.invars)
     line = timeline(both)
-    # What is light is computed where it is used, in both passes.
-    kept = min(halves.made, line.kept(backward_begins(line, both, num_cts)))
-    time = rounded(halves.time + transforms.recomputation_time(0, kept)) / 1e6
-    return ParetoPoint(name, False, line.peak, time, saved, halves.flops_again)
+    return min(halves.made, line.kept(backward_begins(line, both, num_cts)))
