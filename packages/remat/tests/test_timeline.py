@@ -11,7 +11,7 @@ import fiveloop.numpy as fnp
 from fiveloop import nn
 from fiveloop.core import grad, jit, make_jaxpr, prims, value_and_grad
 from fiveloop.loops import cond, scan, while_loop
-from fiveloop.remat import checkpoint, policies
+from fiveloop.remat import checkpoint, checkpoint_name, policies
 from fiveloop.remat.timeline import peak, timeline, upper
 
 X = np.ones((8, 8), np.float32)
@@ -49,6 +49,25 @@ def test_light_equations_are_fused_and_an_operand_is_written_over() -> None:
 def test_arguments_results_and_numbers_take_nothing() -> None:
     assert bytes_of(lambda x: (x, x * 2.0), X) == (0,)
     assert timeline(make_jaxpr(lambda x: x)(X)).at_peak == ()
+
+
+def test_a_label_takes_nothing() -> None:
+    """The derivative of tanh uses its result, which is then in memory beside its use under the label."""
+
+    def layers(x: Any, label: Any) -> Any:
+        for _ in range(3):
+            x = label(fnp.tanh(x @ x))
+        return x.sum()
+
+    def plain(x: Any) -> Any:
+        return layers(x, lambda h: h)
+
+    def labelled(x: Any) -> Any:
+        return layers(x, lambda h: checkpoint_name(h, "hidden"))
+
+    lines = [timeline(make_jaxpr(grad(f))(X)) for f in (plain, labelled)]
+    assert lines[0].bytes == lines[1].bytes
+    assert lines[1].peak == jit(grad(labelled)).lower(X).compile().memory_analysis().temp
 
 
 def test_another_form_of_a_constant_takes_nothing() -> None:

@@ -12,6 +12,7 @@ from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.core.primitives import ordering, shape
 from fiveloop.remat import kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
+from fiveloop.remat.name import name_p
 from fiveloop.remat.primitive import AGAIN
 
 LINE = 64
@@ -91,7 +92,7 @@ class Operations:
         prim = eqn.primitive
         if prim in (ordering.barrier_p, ordering.order_p):
             return self.barrier(eqn, ins)[-len(eqn.outvars) :]
-        if prim is prims.to_memory_p:
+        if prim in (prims.to_memory_p, name_p):
             return ins
         bodies = kinds.bodies(eqn)
         if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
