@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import xml.etree.ElementTree as ET
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ def test_a_residual_of_a_loop_is_told_by_the_line_of_its_body() -> None:
 
 
 def test_labels_and_the_minimum_cut_are_told() -> None:
-    cut = [r for r in saved_residuals(under(None), WS, X) if r.path == ("for",)]
+    kept = saved_residuals(under(None), WS, X)
+    assert kept[0] is next(iter(kept))
+    cut = [r for r in kept if r.path == ("for",)]
     assert {r.policy for r in cut} == {"minimum_cut"}
     named = [r for r in cut if r.label]
     assert [(r.label, r.origin, r.policy) for r in named] == [
@@ -83,7 +86,10 @@ def test_labels_and_the_minimum_cut_are_told() -> None:
     ]
     chosen = policies.save_only_these_names("hidden")
     (named_too,) = [r for r in saved_residuals(under(chosen), WS, X) if r.label]
-    assert (named_too.origin, named_too.policy) == ("named 'hidden'", repr(chosen))
+    assert (named_too.origin, named_too.policy) == (
+        "named 'hidden'",
+        "save_only_these_names('hidden')",
+    )
 
 
 def test_what_is_kept_in_a_branch_says_in_which() -> None:
@@ -110,7 +116,7 @@ def test_the_table_of_a_checkpointed_loop() -> None:
   bytes  steps  value                 made at             in              needed by         verdict
   3 KiB         argument `ws`                                             dot_general       there anyway
 1.5 KiB     12  dot_general           {tanh}  for/checkpoint  tanh again        save by dots_saveable
-1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  computing again starts from…
+1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  computing again starts from it
   128 B         mul                   {outside}                  mul               no checkpoint is around
 
 saved  6.125 KiB in 4 values, 3 KiB of it there anyway
@@ -294,6 +300,26 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     assert (point.saved, point.peak) == (saving.bytes, saving.peak)
 
 
+def test_policies_of_ones_own_are_listed_as_they_are_written() -> None:
+    def products(eqn: policies.Candidate) -> bool:
+        return eqn.primitive.name == "dot_general"
+
+    mine: list[Any] = [products, products, lambda eqn: True, policies.dots_saveable | products]
+    found = pareto(chain, np.ones((32, 32), np.float32), budgets=[0.5], policies=mine)
+    assert sorted(p.name for p in found.points) == [
+        "<lambda>",
+        "budget=0.5",
+        "dots_saveable | products",
+        "no checkpoint",
+        "products",
+    ]
+    for bad in (policies.dots_saveable, "dots_saveable", {"mine": products}):
+        with pytest.raises(TypeError, match="pareto: policies must be a sequence of policies, got"):
+            pareto(chain, X @ X.T, policies=bad)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(TypeError, match=r"pareto: a policy must be callable .*, got 'dots'"):
+        pareto(chain, X @ X.T, policies=["dots"])  # type: ignore[list-item]  # that is the point
+
+
 def test_no_budget_takes_more_time_than_a_smaller_one() -> None:
     def waves(x: Any) -> Any:
         for _ in range(12):
@@ -321,10 +347,20 @@ def test_notes_beside_points_do_not_overlap() -> None:
         (14, 20, "", "red"),
     ]
     drawn.points(points)
-    first, second, third, above, around, _ = (height for _, _, height in drawn.notes)
-    assert min(abs(first - second), abs(second - third), abs(first - third)) >= picture.LINE
+    for (start, end, height), (left, right, level) in combinations(drawn.notes, 2):
+        assert abs(height - level) >= picture.LINE or end <= left or right <= start
+    *_, above, around, _ = (height for _, _, height in drawn.notes)
     assert above == drawn.place(40, 90)[1] - 5
     assert around - drawn.place(14, 20)[1] >= picture.LINE
+
+
+def test_a_note_with_a_dot_on_its_right_is_on_the_left() -> None:
+    drawn = picture.Picture("", picture.Axis("", 100, ()), picture.Axis("", 100, ()))
+    drawn.points([(40, 50, "0.1", "blue"), (44, 49, "0.2", "blue")])
+    (left, right, height), (follows, _, _) = drawn.notes
+    across, level = drawn.place(40, 50)
+    assert left < right < across and level < height < level + 2 * picture.LINE
+    assert follows > drawn.place(44, 49)[0]
 
 
 def test_pictures_name_their_axes_and_take_functions_that_need_no_memory() -> None:
@@ -466,7 +502,7 @@ def test_what_a_policy_beside_a_budget_saves_is_told_to_be_saved_by_the_policy()
     w = np.ones((8, 8), np.float32)
     kept = saved_residuals(checkpoint(two, policy=named, budget=1.0), w, X)
     by = {(r.label, r.policy) for r in kept if r.verdict == "save"}
-    assert by == {("hidden", repr(named)), ("", "budget 100%")}
+    assert by == {("hidden", "save_only_these_names('hidden')"), ("", "budget 100%")}
 
 
 def test_the_times_of_budgets_and_policies_compare() -> None:

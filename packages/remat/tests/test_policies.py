@@ -549,3 +549,25 @@ def test_what_a_call_does_to_unknown_values_is_not_done_again_for_its_results() 
     cut = split(jaxpr, (False, True), (True, True), SavingPlan(policies.dots_saveable))
     assert products(cut.staged) == 0
     assert [eqn.primitive.name for eqn in cut.staged.eqns if eqn.effects] == ["closed_call"]
+
+
+def test_policies_are_told_as_a_program_writes_them() -> None:
+    def large(eqn: policies.Candidate) -> bool:
+        return eqn.bytes > 100
+
+    both = policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["b", "a"], names_which_can_be_offloaded=["c"]
+    )
+    for policy, written in (
+        (policies.checkpoint_dots, "dots_saveable"),
+        (policies.offload_dot_with_no_batch_dims(), "offload_dot_with_no_batch_dims()"),
+        ((policies.dots_saveable | large) & ~both, "(dots_saveable | large) & ~save_and_offload"),
+        (
+            both,
+            "save_and_offload_only_these_names(names_which_can_be_saved=['a', 'b'], names_which_",
+        ),
+        (policies.save_any_names_but_these("a"), "save_any_names_but_these('a')"),
+        (policies.first_of(lambda prim, *avals, **params: None), "first_of(<lambda>)"),
+        (MinimumCut(memory_cost=2.0), "MinimumCut(memory_cost=2.0, "),
+    ):
+        assert policies.as_written(policy).startswith(written)

@@ -143,7 +143,7 @@ class OtherNames(transforms.Composable):
 
 
 def _shown(names: frozenset[str]) -> str:
-    return f"frozenset({{{', '.join(map(repr, sorted(names)))}}})"
+    return f"frozenset({{{_listed(names)}}})"
 
 
 @transforms.policy_maker
@@ -266,6 +266,61 @@ def names_in(policy: Any) -> frozenset[str]:
     inner = [*getattr(policy, "policies", ()), *filter(None, [getattr(policy, "policy", None)])]
     own = policy.names if isinstance(policy, TheseNames | OtherNames) else frozenset[str]()
     return own.union(*map(names_in, inner))
+
+
+def as_written(policy: Any) -> str:
+    """A policy as a program writes it, for tables; a function by its name.
+
+    >>> as_written(save_only_these_names("a", "b") | ~dots_saveable)
+    "save_only_these_names('a', 'b') | ~dots_saveable"
+    >>> as_written(first_of(lambda eqn: None, save_anything_except_these_names("a")))
+    "first_of(<lambda>, save_anything_except_these_names('a'))"
+    """
+    known = [name for name in __all__ if globals()[name] == policy]
+    if known:
+        return known[-1]
+    called = _call(policy)
+    if called:
+        return called
+    if isinstance(policy, transforms.Complement):
+        return f"~{_operand(policy.policy)}"
+    if isinstance(policy, transforms.FirstOf):
+        return f"first_of({', '.join(map(as_written, policy.policies))})"
+    if isinstance(policy, transforms.AnyOf | transforms.AllOf):
+        sign = " | " if isinstance(policy, transforms.AnyOf) else " & "
+        return sign.join(map(_operand, policy.policies))
+    fun = getattr(policy, "fun", policy)
+    return getattr(fun, "__name__", None) or repr(fun)
+
+
+def _operand(policy: Any) -> str:
+    joined = isinstance(policy, transforms.AnyOf | transforms.AllOf) and not _call(policy)
+    return f"({as_written(policy)})" if joined else as_written(policy)
+
+
+def _call(policy: Any) -> str:
+    """The call of one of the functions above that makes a policy, or nothing."""
+    if isinstance(policy, DotsSaveable):
+        return "offload_dot_with_no_batch_dims()"
+    if isinstance(policy, OtherNames):
+        return f"save_any_names_but_these({_listed(policy.names)})"
+    if isinstance(policy, TheseNames):
+        return f"save_only_these_names({_listed(policy.names)})"
+    names = names_in(policy)
+    if names and policy == save_anything_except_these_names(*names):
+        return f"save_anything_except_these_names({_listed(names)})"
+    if isinstance(policy, transforms.AnyOf):
+        saved, moved = policy.policies
+        if isinstance(moved, TheseNames) and isinstance(moved.verdict, Offload):
+            return (
+                f"save_and_offload_only_these_names(names_which_can_be_saved=[{_listed(names_in(saved))}], "
+                f"names_which_can_be_offloaded=[{_listed(moved.names)}])"
+            )
+    return ""
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(map(repr, sorted(names)))
 
 
 def both_save(inner: transforms.Policy, outer: transforms.Policy) -> transforms.Policy:

@@ -102,6 +102,9 @@ class SavedResiduals:
     def __len__(self) -> int:
         return len(self.residuals)
 
+    def __getitem__(self, place: int) -> Residual:
+        return self.residuals[place]
+
     @property
     def bytes(self) -> int:
         """The size of all of them."""
@@ -302,7 +305,7 @@ def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
     in_body = any(body.role in ("loop", "branch") for _, body in made.around)
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
     budgets = [by_budget for eqn, _ in made.around if (by_budget := _by_budget(eqn, made))]
-    name = budgets[0] if budgets else policy_name(policy)
+    name = budgets[0] if budgets else policies.as_written(policy)
     verdict = made.verdict(transforms.SavingPlan(policy))
     if (around and not verdict.saves) or (not around and any(n.again for n in needs)):
         return name if around else "", verdict.kind, "computing again starts from it"
@@ -320,7 +323,7 @@ def _by_budget(eqn: ir.Eqn, made: Maker) -> str:
     policy = eqn.params.policy
     given = policy.policies[0] if isinstance(policy, transforms.FirstOf) else None
     if given is not None and made.verdict(transforms.SavingPlan(given)).saves:
-        return policy_name(given)
+        return policies.as_written(given)
     return f"budget {choice.budget}"
 
 
@@ -339,14 +342,6 @@ def choices_in(jaxpr: Jaxpr) -> tuple[Choice, ...]:
         for body in bodies_of(eqn):
             found |= dict.fromkeys(choices_in(body.jaxpr))
     return tuple(found)
-
-
-def policy_name(policy: transforms.Policy) -> str:
-    """What a policy is called in `fiveloop.remat.policies`; what it prints as if it is none of those."""
-    for name, known in vars(policies).items():
-        if isinstance(known, transforms.Composable) and known == policy:
-            return name
-    return repr(policy)
 
 
 _DEFAULT = transforms.MinimumCut()

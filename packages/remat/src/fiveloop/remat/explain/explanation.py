@@ -349,7 +349,7 @@ def _alive(buffer: Buffer) -> Alive:
 
 
 _TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
-_WIDTHS = (10, 6, 28, 20, 18, 22, 28)
+_WIDTHS = (10, 6, 28, 20, 18, 22, 40)
 
 
 def _alike(residuals: Sequence[Residual]) -> list[list[Residual]]:

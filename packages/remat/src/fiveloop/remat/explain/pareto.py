@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from fiveloop.core import Jaxpr, rules, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
-from fiveloop.remat import policies, residuals
+from fiveloop.remat import policies as known
+from fiveloop.remat import residuals
 from fiveloop.remat.budget.amount import Amount, Choice, UnattainableError, amount, shown
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
@@ -24,12 +25,13 @@ from fiveloop.remat.timeline import backward_begins, timeline
 BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 """The fractions from the least that can be reached to saving everything, unless others are given."""
 
-POLICIES = (
-    "everything_saveable",
-    "dots_saveable",
-    "dots_with_no_batch_dims_saveable",
-    "nothing_saveable",
+POLICIES: tuple[transforms.Policy, ...] = (
+    known.everything_saveable,
+    known.dots_saveable,
+    known.dots_with_no_batch_dims_saveable,
+    known.nothing_saveable,
 )
+"""The policies, unless others are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Pareto:
             f"{way}: {self.name} needs {shown(self.least or 0)} at least"
             for way in self.unattainable
         ]
-        return "\n".join([table(rows, (12, 8, 1, 34, 12, 20)), *missed])
+        return "\n".join([table(rows, (12, 8, 1, 44, 12, 20)), *missed])
 
     __repr__ = __str__
 
@@ -126,10 +128,11 @@ def pareto(
     f: Callable[..., Any],
     *args: Any,
     budgets: Iterable[str | float] = BUDGETS,
+    policies: Iterable[transforms.Policy] = POLICIES,
     **kwargs: Any,
 ) -> Pareto:
     """The memory and the estimated time of the gradient of `checkpoint(f)` in all its floating arguments, for each
-    budget and for policies, and of `f` without a checkpoint.
+    budget and each policy, and of `f` without a checkpoint.
 
     Nothing is compiled. Budgets with the same plan are listed once. A star in the table marks the ways that no other
     way betters in both. For a budget that no plan is within, a line states the least memory of any plan; ValueError
@@ -146,12 +149,13 @@ def pareto(
         raise TypeError(
             f"pareto: budgets must be a sequence, got {budgets!r}; one budget is `budgets=[{budgets!r}]`"
         )
+    judges = _judges(policies)
     jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
     name = flatten.function_name(f)
     planned: list[tuple[Choice, ParetoPoint]] = []
     missed: dict[str, int] = {}
     for given in budgets:
-        params = _params(jaxpr, name, policies.undecided, amount(given, "pareto: a budget"))
+        params = _params(jaxpr, name, known.undecided, amount(given, "pareto: a budget"))
         way = f"budget={given.item() if isinstance(given, np.generic) else given!r}"
         try:
             planned.append(_within(way, params, names))
@@ -164,12 +168,25 @@ def pareto(
             f"allows: {', '.join(missed)}; give more, or fractions from 0.0 to 1.0"
         )
     points = _of_plans(planned)
-    for policy in POLICIES:
-        whole = _whole(_params(jaxpr, name, getattr(policies, policy), None))
-        points.append(_point(policy, residuals.split_in_halves(whole, names)))
+    for way, policy in judges:
+        whole = _whole(_params(jaxpr, name, policy, None))
+        points.append(_point(way, residuals.split_in_halves(whole, names)))
     points.append(_point("no checkpoint", residuals.split_in_halves(jaxpr, names)))
     points.sort(key=lambda p: (p.peak, p.milliseconds))
     return Pareto(name, tuple(points), tuple(missed), least)
+
+
+def _judges(policies: Iterable[transforms.Policy]) -> list[tuple[str, transforms.Policy]]:
+    """Policies, each with what a program writes for it."""
+    if isinstance(policies, str | Mapping) or not isinstance(policies, Iterable):
+        raise TypeError(
+            f"pareto: policies must be a sequence of policies, got {policies!r}; one policy is "
+            "`policies=[dots_saveable]`"
+        )
+    return [
+        (known.as_written(p), transforms.as_policy("pareto: a policy", p))
+        for p in dict.fromkeys(policies)
+    ]
 
 
 def _params(

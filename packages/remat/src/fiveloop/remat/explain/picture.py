@@ -12,8 +12,8 @@ from fiveloop.core.dataclass import dataclass, field
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 88, 16, 36, 44
-LETTER, LINE = 6, 13
-"""The width of a letter of a note, and the height of a line."""
+LETTER, LINE, GAP = 6, 13, 7
+"""The width of a letter of a note, the height of a line, and how far a note is beside its dot."""
 COLOURS = ("#1b6ac9", "#c9461b", "#2d8a4e", "#8a5bc9", "#8a8a8a")
 
 
@@ -78,7 +78,9 @@ class Picture:
         self.text(end, height - 5, note, "end")
 
     def points(self, found: Sequence[tuple[float, float, str, str]]) -> None:
-        """Dots at x and y, each with a note beside it in a colour, below the notes and dots that are there."""
+        """Dots at x and y, each with a note in a colour: on its upper right if there is room, else on its lower left,
+        else below the notes and dots that are there.
+        """
         places = [self.place(x, y) for x, y, _, _ in found]
         dots = [(across - 4, across + 4, height + 4) for across, height in places]
         for (across, height), (_, _, note, colour) in zip(places, found, strict=True):
@@ -95,16 +97,24 @@ class Picture:
         dots: Sequence[tuple[float, float, float]],
         colour: str,
     ) -> None:
-        side, gap = ("end", -7) if across > 0.7 * WIDTH else ("start", 7)
         width = LETTER * len(note)
-        left = across + gap - (width if side == "end" else 0)
-        while any(
-            abs(height - other) < LINE and start < left + width and left < end
-            for start, end, other in (*dots, *self.notes)
-        ):
+        right, low = across <= 0.7 * WIDTH, height + 2 * GAP + LETTER
+
+        def taken(left: float, height: float) -> bool:
+            return any(
+                abs(height - other) < LINE and start < left + width and left < end
+                for start, end, other in (*dots, *self.notes)
+            )
+
+        beside = {True: across + GAP, False: across - GAP - width}
+        if right and taken(beside[True], height) and across - GAP - width > LEFT:
+            right, height = (False, low) if not taken(beside[False], low) else (True, height)
+        left = beside[right]
+        while taken(left, height):
             height += LINE
         self.notes.append((left, left + width, height))
-        self.text(across + gap, height, note, side, colour=colour)
+        side = "start" if right else "end"
+        self.text(across + (GAP if right else -GAP), height, note, side, colour=colour)
 
     def legend(self, notes: Sequence[tuple[str, str]]) -> None:
         """What colours mean, below the title."""
