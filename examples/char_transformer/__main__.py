@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fiveloop.remat import UnattainableError
+
 from .costs import compared, policy_costs
 from .data import Corpus, batches, load_corpus
 from .evaluate import whole_text
@@ -27,7 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     ngrams = held_out_nats(corpus.train, corpus.held_out, num_symbols=len(corpus.vocabulary))
     of_batch = make_nats(size_of(options, corpus))
-    trained = train(options, corpus, of_batch)
+    try:
+        trained = train(options, corpus, of_batch)
+    except UnattainableError as error:
+        # The rest is a line of this example.
+        raise SystemExit(f"--budget: {error}".partition("\n")[0]) from None
     text = whole_text(corpus.held_out, context=options.context, batch=options.batch)
     loss = text.loss(of_batch, trained.state["params"])
     print(f"\n{loss_table(loss, ngrams)}")

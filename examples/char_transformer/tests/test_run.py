@@ -32,3 +32,10 @@ def test_a_small_run_prints_and_writes_its_results_and_its_seed_decides_the_curv
     assert one == same
     assert one != other
     assert all(4.0 < loss < 5.0 for loss in one[0])
+
+
+def test_a_budget_that_no_plan_keeps_within_ends_the_run_with_a_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        SystemExit, match=r"^--budget: .* and the budget is 10 B; give it more[^\n]*$"
+    ):
+        main([*SMALL, "--budget", "10B", "--out", str(tmp_path)])

@@ -115,6 +115,10 @@ def test_the_platform_is_chosen_by_the_environment() -> None:
         assert auto.stdout.strip() == start_on("cuda").stdout.strip()
 
 
+def test_an_empty_variable_is_as_none() -> None:
+    assert start_on("").stdout.split() == ["cpu"]
+
+
 def test_a_pass_of_gpus_that_fails_on_barriers_is_left_out_where_there_are_some() -> None:
     choices = CompileChoices(disabled_passes=("other",))
     assert without_annotator(choices, doubling()[0]) == choices

@@ -113,7 +113,7 @@ def default_client() -> Client:
         refuse_if_forked()
         with _client_lock:
             if not _clients:
-                _clients.append(_make_client(os.environ.get("FIVELOOP_PLATFORM", "cpu")))
+                _clients.append(_make_client(os.environ.get("FIVELOOP_PLATFORM") or "cpu"))
     return _clients[0]
 
 
