@@ -436,3 +436,18 @@ def test_labels_that_a_rule_gives_are_known_with_the_derivative(
         grad(grad(wrong))(1.0)
     (record,) = caplog.records
     assert "did you mean 'inner'?\n  at " in record.getMessage()
+
+
+def test_a_policy_of_jax_that_would_select_nothing_is_refused() -> None:
+    def dots_saveable(prim: Any, *avals: Any, **params: Any) -> bool:
+        return False
+
+    def everything_saveable(prim: Any, *avals: Any, **params: Any) -> bool:
+        return True
+
+    for policy in (dots_saveable, everything_saveable):
+        policy.__module__ = "jax._src.ad_checkpoint"
+        policy.__qualname__ = policy.__name__
+    saved_residuals(checkpoint(fnp.sin, policy=everything_saveable), 1.0)
+    with pytest.raises(TypeError, match=r"checkpoint: policy is one of jax's, .* use the policy"):
+        checkpoint(fnp.sin, policy=dots_saveable)

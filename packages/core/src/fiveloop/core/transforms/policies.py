@@ -158,7 +158,19 @@ def as_policy(where: str, policy: Policy) -> Policy:
             f"{where} must take one equation, or be of the form (primitive, *avals, **params); {_called(policy)} takes "
             f"{signature}; if it makes a policy, call it"
         )
+    if several and _selects_by_primitives_of_jax(policy):
+        raise TypeError(
+            f"{where} is one of jax's, which looks for primitives of jax and would select nothing here, got {policy!r}; "
+            f"use the policy of the same name in `fiveloop.remat.policies`"
+        )
     return OfPrimitive(policy) if several else policy
+
+
+def _selects_by_primitives_of_jax(policy: Policy) -> bool:
+    """Whether a policy is one of jax's own that depends on the primitive: all but two."""
+    name = getattr(policy, "__qualname__", "")
+    is_jax = (getattr(policy, "__module__", None) or "").startswith("jax.")
+    return is_jax and name not in ("everything_saveable", "nothing_saveable")
 
 
 def _plain_signature(fun: Callable[..., Any]) -> inspect.Signature:

@@ -17,6 +17,7 @@ from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
 from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
+from fiveloop.remat.name import name_p
 from fiveloop.remat.residuals import (
     Need,
     Residual,
@@ -44,7 +45,9 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """A buffer that is there at the peak: its bytes, what fills it first, and where that was written."""
+    """A buffer that is there at the peak: its bytes, what fills it first (a primitive, a carry or a labelled value),
+    and where that was written.
+    """
 
     bytes: int
     primitive: str
@@ -344,6 +347,8 @@ def _alive(buffer: Buffer) -> Alive:
         else:
             made = replace(stacked, around=(*made.around, *stacked.around))
             name = made.eqn.primitive.name
+    if made.eqn.primitive is name_p:
+        name = f"named {made.eqn.params.name!r}"
     path = (*buffer.path, *made.path)
     return Alive(buffer.bytes, name, place_in_program(made.eqn.source), path)
 
