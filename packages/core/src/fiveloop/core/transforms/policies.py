@@ -160,8 +160,8 @@ def as_policy(where: str, policy: Policy) -> Policy:
         )
     if several and _selects_by_primitives_of_jax(policy):
         raise TypeError(
-            f"{where} is one of jax's, which looks for primitives of jax and would select nothing here, got {policy!r}; "
-            f"use the policy of the same name in `fiveloop.remat.policies`"
+            f"{where} is one of jax's, which looks for primitives of jax and would select nothing here, got "
+            f"{policy!r}; use the policy of the same name in `fiveloop.remat.policies`"
         )
     return OfPrimitive(policy) if several else policy
 
