@@ -188,18 +188,12 @@ class _Layout(Operations):
     def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.
 
-        What is fused runs with the first of its users. An update in place waits for those that read the array.
+        What is fused runs with the first of its users.
         """
-        place = {op: k for k, op in enumerate(self.ops)}
         waits = dict.fromkeys([op for op in self.ops if op in fused.parts], 0)
         after: dict[object, list[Op]] = dict(enumerate(fused.users))
         for op in chain.from_iterable(fused.users):
             waits[op] += 1
-        for op in waits:
-            given = [x for _, x in op.over if x >= 0]
-            for user in {u for x in given for u in fused.users[x] if place[u] < place[op]}:
-                waits[op] += 1
-                after.setdefault(user, []).append(op)
         ready = deque(op for op in waits if not waits[op])
         ran = dict[Op, None]()
 
@@ -253,6 +247,7 @@ class _Layout(Operations):
         over: dict[int, list[int]] = {}
         updated = set[int]()
         own = set(self.results) if self.role else ()
+        places = {op: k for k, op in enumerate(self.ops)}
         for place, op in enumerate(self.ops):
             if op not in fused.parts:
                 continue
@@ -262,6 +257,8 @@ class _Layout(Operations):
             taken: set[int] = set()
             for v, x in op.over:
                 if x >= self.num_given and last[x] <= place and not {v, x} & taken:
+                    if not self.ends(x, op, fused, places):
+                        continue
                     owner[v] = x
                     taken |= {v, x}
                     updated.add(_root(owner, x))
@@ -272,6 +269,23 @@ class _Layout(Operations):
                 over[v] = [_root(owner, x) for x in ended]
         alone = over.keys() - updated
         return owner, {v: [x for x in over[v] if x not in updated] for v in alone}
+
+    def ends(self, x: int, op: Op, fused: Fusions, places: dict[Op, int]) -> bool:
+        """Whether all else that reads a value leads to an equation, and so comes before it in any order.
+
+        Where something else may come later, the compiler copies the value for the equation.
+        """
+        others = {u for u in fused.users[x] if u is not op}
+        first = min(map(places.__getitem__, others), default=len(places))
+        seen, waiting = {op}, [op]
+        while waiting and not others <= seen:
+            user = waiting.pop()
+            for y in chain.from_iterable(part.operands() for part in (user, *fused.parts[user])):
+                made = self.maker.get(y)
+                if made in fused.parts and made not in seen and places[made] >= first:
+                    seen.add(made)
+                    waiting.append(made)
+        return others <= seen
 
     def in_place(self, last: Sequence[int]) -> list[int]:
         """The results that need no memory here: a step's next carry only if it can be written over the last one."""
