@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,15 @@ def leaves(tree: Any) -> list[Any]:
     return [leaf for part in tree for leaf in leaves(part)] if isinstance(tree, tuple) else [tree]
 
 
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """Collections that pass over all objects that are there already."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("name", CALLS)
 def test_an_array_that_a_function_closed_over_goes_when_its_user_lets_go(name: str) -> None:
     for _ in range(2):

@@ -55,7 +55,7 @@ def check_law_passes(s: Sample) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=13)
+@settings(max_examples=8)
 @given(programs(EVERYTHING).map(read_all))
 def test_all_laws(program: Program) -> None:
     s = program.sample()
@@ -65,7 +65,7 @@ def test_all_laws(program: Program) -> None:
     check_law_passes(s)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(programs(with_noise(EVERYTHING)))
 def test_programs_with_noise(program: Program) -> None:
     s = program.sample()
@@ -75,7 +75,7 @@ def test_programs_with_noise(program: Program) -> None:
     check_law_passes(s)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(programs(with_checks(EVERYTHING)).map(read_all))
 def test_programs_with_checks(program: Program) -> None:
     s = program.sample()
@@ -89,7 +89,7 @@ def test_programs_with_checks(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=13)
+@settings(max_examples=8)
 @given(programs(EVERYTHING, refs=True))
 def test_all_laws_on_refs(program: Program) -> None:
     s = with_refs(program)
@@ -101,7 +101,7 @@ def test_all_laws_on_refs(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(programs(with_budgets(EVERYTHING), refs=True))
 def test_budgets_around_and_inside(program: Program) -> None:
     s = with_refs(program)
@@ -110,7 +110,7 @@ def test_budgets_around_and_inside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(programs(with_transforms(EVERYTHING)).map(read_all))
 def test_programs_that_transform_blocks(program: Program) -> None:
     s = program.sample()
@@ -120,7 +120,7 @@ def test_programs_that_transform_blocks(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(
     programs(EVERYTHING).map(read_all),
     st.lists(st.sampled_from(sorted(TRANSFORMS)), min_size=2, max_size=2),
@@ -130,7 +130,7 @@ def test_chains_of_transforms(program: Program, names: list[str]) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(programs(WHILE_KINDS, refs=True))
 def test_while_loops(program: Program) -> None:
     s = with_refs(program)
@@ -141,7 +141,7 @@ def test_while_loops(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=15)
+@settings(max_examples=9)
 @given(programs(ENDING_KINDS).map(read_all))
 def test_gradients_of_lanes_that_end_at_poles(program: Program) -> None:
     check_law_vjp_batch(program.sample(), seed=program.seed)

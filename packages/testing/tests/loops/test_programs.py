@@ -35,7 +35,7 @@ from fiveloop.testing.state.program_steps import read_all, with_refs
 
 
 @pytest.mark.oracle
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(programs(LOOP_KINDS).map(read_all))
 def test_refs_made_inside(program: Program) -> None:
     s = program.sample()
@@ -45,7 +45,7 @@ def test_refs_made_inside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=10)
+@settings(max_examples=7)
 @given(programs(LOOP_KINDS, refs=True))
 def test_refs_from_outside(program: Program) -> None:
     s = with_refs(program)
@@ -56,7 +56,7 @@ def test_refs_from_outside(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(programs(with_progress(LOOP_KINDS), refs=True))
 def test_loops_that_show_their_progress(program: Program) -> None:
     s = with_refs(program)
@@ -91,7 +91,7 @@ def test_compiled_programs_that_show_their_progress(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(programs(CARRIED_KINDS).map(read_all), st.integers(0, 100))
 def test_carried_arrays(program: Program, seed: int) -> None:
     s = program.sample()
@@ -102,7 +102,7 @@ def test_carried_arrays(program: Program, seed: int) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(programs(with_planned(LOOP_KINDS), refs=True))
 def test_loops_planned_otherwise_than_those_around_them(program: Program) -> None:
     s = with_refs(program)
@@ -113,7 +113,7 @@ def test_loops_planned_otherwise_than_those_around_them(program: Program) -> Non
 
 
 @pytest.mark.oracle
-@settings(max_examples=7)
+@settings(max_examples=5)
 @given(programs(CARRIED_KINDS).map(read_all))
 def test_laws_of_carried_arrays(program: Program) -> None:
     s = program.sample()
@@ -122,7 +122,7 @@ def test_laws_of_carried_arrays(program: Program) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(programs(PLACED_KINDS, refs=True), st.integers(0, 100))
 def test_sums_and_rows(program: Program, seed: int) -> None:
     s = with_refs(program)
@@ -133,7 +133,7 @@ def test_sums_and_rows(program: Program, seed: int) -> None:
 
 
 @pytest.mark.oracle
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(programs(PLACED_KINDS).map(read_all), st.integers(0, 100))
 def test_derivatives_of_sums_and_rows(program: Program, seed: int) -> None:
     check_law_planning(check_chain(program.sample(), ["vjp"], seed), seed)
