@@ -38,9 +38,17 @@ def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
     joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
-    light = cost.again and eqn.primitive is not shape.pad_p and not joins
+    light = cost.again and not pads(eqn) and not joins
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     return light, once
+
+
+def pads(eqn: ir.Eqn) -> bool:
+    """Whether an equation pads an array: one that only cuts it at its edges is a slice to the compiler."""
+    if eqn.primitive is not shape.pad_p:
+        return False
+    added = (*eqn.params.low, *eqn.params.high, *eqn.params.interior)
+    return any(not ir.is_constant(n) or n > 0 for n in added)
 
 
 def is_cheap(eqn: ir.Eqn) -> bool:

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 
+import numpy as np
+
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.core.primitives import ordering, shape
+from fiveloop.core.primitives import ordering
 from fiveloop.remat import kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
 from fiveloop.remat.name import name_p
@@ -109,8 +111,8 @@ class Operations:
             return self.inline(written_out, ins)
         contracts = prim is prims.dot_general_p and not kinds.is_outer(eqn)
         if contracts:
-            self.keep_divided(ins)
             ins = self.canonical(eqn, ins)
+            self.keep_divided(ins)
         if prim is prims.concatenate_p:
             ins = self.flattened(eqn, ins)
         if prim.name == "div":
@@ -154,7 +156,7 @@ class Operations:
         given, places = list(ins[:num]), [*ins[num:]]
         index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
         if index is not None:
-            places = self.add(Op(eqn, places, [self.value(index)], light=True, unary=True))
+            places = self.positions(eqn, places, index)
         moves = kinds.moves_windows(eqn)
         (out,) = (self.value(v.aval) for v in eqn.outvars)
         if eqn.primitive is prims.put_p:
@@ -163,9 +165,37 @@ class Operations:
                 given[1:] = self.add(Op(eqn, given[1:], made, light=True, unary=True))
             return self.add(Op(eqn, [*given, *places], [out], over=[(out, given[0])]))
         made = self.add(Op(eqn, [*given, *places], [out], light=True, expensive=True, unary=True))
-        if not moves:
-            return made
-        return self.add(Op(eqn, made, [self.value(eqn.outvars[0].aval)], light=True, unary=True))
+        # What lies outside of the array is selected from zeros, by a mask of the positions.
+        masks = [self.inside(eqn, places)] if eqn.params.indexer.drops else []
+        for ins in [*masks, *[[]] * moves]:
+            out = self.value(eqn.outvars[0].aval)
+            made = self.add(Op(eqn, [*made, *ins], [out], light=True, unary=True))
+        return made
+
+    def positions(self, eqn: ir.Eqn, places: Sequence[int], index: ir.Aval) -> list[int]:
+        """All positions in one array, which equal indices share: columns that are joined are computed once."""
+        key = "positions", tuple(places), index, eqn.params.indexer.entries
+        if key not in self.seen:
+            joined = index.shape[-1] > 1
+            op = Op(eqn, [*places], [self.value(index)], light=True, expensive=joined, unary=True)
+            self.seen[key] = self.add(op)
+        return self.seen[key]
+
+    def inside(self, eqn: ir.Eqn, places: list[int]) -> list[int]:
+        """Which positions are inside of the array: reduced over the columns, if there are several."""
+        index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
+        if index is None or index.shape[-1] == 1:
+            return places
+        key = "inside", *places
+        if key not in self.seen:
+            rows, whole = (
+                self.value(ir.ShapedArray(shape, np.dtype(np.bool_)))
+                for shape in (index.shape[:-1], eqn.outvars[0].aval.shape)
+            )
+            self.add(Op(eqn, places, [rows], light=True, expensive=True, unary=True))
+            spread = Op(eqn, [rows], [whole], light=True, unary=True, reads=SPREAD)
+            self.seen[key] = self.add(spread)
+        return self.seen[key]
 
     def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
         """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
@@ -177,7 +207,7 @@ class Operations:
         waiting = [*ins]
         while waiting:
             made = self.maker.get(waiting.pop())
-            if made and (made.view or made.eqn.primitive is prims.select_p):
+            if made and made.eqn.primitive is prims.select_p:
                 waiting += made.ins
             elif made and made.light and rules.written_out_rules.find(made.eqn.primitive):
                 made.expensive = True
@@ -280,7 +310,7 @@ class Operations:
     def pads(self, op: Op) -> bool:
         """Whether an equation pads an array: newer compilers make a pad of one that joins an array and one number."""
         if op.light or op.eqn.primitive is not prims.concatenate_p:
-            return op.eqn.primitive is shape.pad_p
+            return kinds.pads(op.eqn)
         return len(op.ins) == 2 and any(map(self.is_filled, op.ins))
 
     def is_filled(self, x: int) -> bool:
@@ -329,7 +359,7 @@ class Operations:
             inner = [k in contract for k in kept]
             edges = sum(p != q for p, q in pairwise(inner))
             copied = tuple(batch) != tuple(range(len(batch))) or edges > 1
-            if x < 0 or (a.aval.ndim <= min(len(batch), 1) + 2 and not copied):
+            if x < 0 or (a.aval.ndim <= len(batch) + 2 and not copied):
                 found.append(x)
                 continue
             key = (

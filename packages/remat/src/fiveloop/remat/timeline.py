@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 
 from fiveloop.core import Jaxpr, ir, rules
-from fiveloop.core.inspect import ready_jaxpr
+from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Timeline, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
@@ -98,8 +98,8 @@ class _Layout(Operations):
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
         begin: dict[int, int] = {}
         for place, op in enumerate(self.ops):
-            # Equal fillings are made once, and copied for each loop at once.
-            if op.bodies:
+            # Equal fillings are made once, and copied at once for each loop, by an older compiler for each scatter.
+            if op.bodies or (op.over and kinds.picks(op.eqn) and recomputes_in_branches()):
                 copied = [(v, x) for v, x in op.over if v not in owner and self.filling(x)]
                 begin |= {v: begin.get(x, place) for v, x in copied}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
@@ -188,14 +188,16 @@ class _Layout(Operations):
     def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.
 
-        What is fused runs with the first of its users.
+        What is fused runs with the first of its users. Before an equation with bodies its operands are joined in a
+        tuple, and then each of its results is taken out of one.
         """
         waits = dict.fromkeys([op for op in self.ops if op in fused.parts], 0)
         after: dict[object, list[Op]] = dict(enumerate(fused.users))
         for op in chain.from_iterable(fused.users):
             waits[op] += 1
-        ready = deque(op for op in waits if not waits[op])
+        ready = deque[Op | int](op for op in waits if not waits[op])
         ran = dict[Op, None]()
+        joined = set[Op]()
 
         def reached(v: int) -> int:
             return self.reached.get(v, len(self.sizes))
@@ -212,9 +214,17 @@ class _Layout(Operations):
             first = sorted(some, key=reached)
             note(first if self.role == "recomputed" else some)
             while ready:
-                op = ready.popleft()
-                ran |= dict.fromkeys([*reversed(fused.parts[op]), op])
-                note([op, *sorted(op.outs, key=reached)])
+                step = ready.popleft()
+                if isinstance(step, int):
+                    note([step])
+                elif step.bodies and step not in joined:
+                    joined.add(step)
+                    ready.append(step)
+                else:
+                    ran |= dict.fromkeys([*reversed(fused.parts[step]), step])
+                    outs = sorted(step.outs, key=reached)
+                    note([step] if step.bodies else [step, *outs])
+                    ready.extend(outs if step.bodies else ())
         self.ops = [*ran]
 
     def last_uses(self, fused: Fusions) -> list[int]:
@@ -288,12 +298,28 @@ class _Layout(Operations):
         return others <= seen
 
     def in_place(self, last: Sequence[int]) -> list[int]:
-        """The results that need no memory here: a step's next carry only if it can be written over the last one."""
+        """The results that need no memory here: a step's next carry only if it can be written over the last one.
+
+        Nor is what an older compiler's branches give, where they do not hand an operand on.
+        """
         if not self.carried:
             return self.results
         places = {v: place for place, op in enumerate(self.ops) for v in op.outs}
+        for op in self.ops if recomputes_in_branches() else ():
+            places |= dict.fromkeys(self.made_in_branches(op), -1)
         pairs = zip(self.results, self.carried, strict=True)
         return [v for v, old in pairs if last[old] <= places.get(v, -1)]
+
+    def made_in_branches(self, op: Op) -> Sequence[int]:
+        """The results that a branch makes: the most of one of two branches, and of more than two all."""
+        branches = [body.jaxpr for body in op.bodies if body.role == "branch"]
+        if len(branches) > 2:
+            return op.outs
+        made = [
+            [v for v, a in zip(op.outs, jaxpr.outvars, strict=True) if a not in jaxpr.invars]
+            for jaxpr in branches
+        ]
+        return max(made, key=lambda vs: sum(self.sizes[v] for v in vs), default=())
 
 
 @ir.once_per(lambda body, *how: (body.jaxpr, body.role == "loop" and body.carry, body.role, *how))
