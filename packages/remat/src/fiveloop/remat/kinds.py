@@ -150,6 +150,11 @@ def index(eqn: ir.Eqn, in_loop: bool) -> ir.Aval | None:
     return ir.ShapedArray((*windows.batch_shape(indexer), len(columns)), dtype)
 
 
+def is_transposed(eqn: ir.Eqn) -> bool:
+    """Whether the result lies in memory with its axes in another order."""
+    return eqn.primitive.name == "transpose"
+
+
 def moves_windows(eqn: ir.Eqn) -> bool:
     """Whether windows of an array lie along axes that are not the last of what is read there or written."""
     indexer = eqn.params.indexer

@@ -120,6 +120,7 @@ class _Layout(Operations):
         buffers = in_memory(made, outs, over, rooms)
         inner = {k: self.dearest(op) for k, op in enumerate(self.ops) if op.bodies}
         if self.wide:
+            buffers += self.copied_in_branches([*inner])
             buffers += self.tables([*inner])
         eqns = tuple(op.eqn for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, tuple(op.number for op in self.ops))
@@ -129,6 +130,17 @@ class _Layout(Operations):
         path = (*self.path, op.eqn.primitive.name)
         lines = [_body_timeline(body, path, self.wide) for body in op.bodies]
         return max(lines, key=lambda line: line.peak)
+
+    def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
+        """What an older compiler's branches are given transposed, and copy."""
+        found = []
+        for k in places if recomputes_in_branches() else ():
+            op = self.ops[k]
+            makers = {x: self.maker[x].eqn for x in op.ins if x in self.maker}
+            size = sum(self.sizes[x] for x, made in makers.items() if kinds.is_transposed(made))
+            if size and op.bodies[0].role != "loop":
+                found.append(Buffer(size, op.eqn, 0, k, k))
+        return found
 
     def tables(self, places: Sequence[int]) -> list[Buffer]:
         """The tables of the operands and results of equations with bodies, and what counts or chooses.
