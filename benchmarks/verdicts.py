@@ -176,20 +176,14 @@ def again_finding(case: Case, limit: NoMoreAgain, rows: Sequence[Row]) -> Findin
 
 
 def again_at(saved: int, plans: Sequence[Plan]) -> float | None:
-    """The operations again of the best plans at so many bytes, on the lowest line between two; None below all."""
+    """The operations again of the best plans at so many bytes, on the line between two of them; None below all."""
     front: list[Plan] = []
     for plan in sorted(plans, key=lambda plan: (plan.saved_bytes, plan.flops_again)):
         if not front or plan.flops_again < front[-1].flops_again:
-            while len(front) > 1 and _slope(front[-2], front[-1]) >= _slope(front[-2], plan):
-                front.pop()
             front.append(plan)
     if saved < front[0].saved_bytes:
         return None
     return float(np.interp(saved, [p.saved_bytes for p in front], [p.flops_again for p in front]))
-
-
-def _slope(a: Plan, b: Plan) -> float:
-    return (b.flops_again - a.flops_again) / (b.saved_bytes - a.saved_bytes)
 
 
 def geomean_finding(limit: GeomeanLimit, rows: Sequence[Row], ours: str = "fiveloop") -> Finding:

@@ -18,7 +18,7 @@ from benchmarks.remat.inputs import (
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.base import written_out
 from benchmarks.remat.models.fiveloop_library import LIBRARY
-from fiveloop.core import extend, rules, transforms, value_and_grad
+from fiveloop.core import extend, transforms, value_and_grad
 from fiveloop.remat import (
     Residual,
     checkpoint,
@@ -28,11 +28,10 @@ from fiveloop.remat import (
     saved_residuals,
 )
 from fiveloop.remat.budget.amount import amount
-from fiveloop.remat.explain.pareto import kept_bytes
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 
 STEPS = 100
-"""How many budgets are tried to find plans, alone and beside a policy."""
+"""How many budgets are tried to find plans."""
 
 
 def build(model: str, policy: str, size: int, scale: str = "full") -> Program:
@@ -69,9 +68,7 @@ def saved_bytes(kept: Iterable[Residual]) -> int:
 
 
 def planned(model: str, size: int) -> Program:
-    """The loss and its gradient within the middle budget, without a loop, and the plans of budgets, alone and beside a
-    policy, and of policies.
-    """
+    """The loss and its gradient within the middle budget, without a loop, and the plans of budgets and of policies."""
     library = replace(LIBRARY, scan=written_out)
     params, data = layers_apart(model, size)
     loss: Any = lambda params, data: MODELS[model].loss(library, params, data)
@@ -83,21 +80,13 @@ def planned(model: str, size: int) -> Program:
         eqn = extend.new_eqn(checkpoint_p, jaxpr.invars, chosen)
         return residuals.split_in_halves(jaxpr.replace(eqns=[eqn], outvars=eqn.outvars), names)
 
-    products_alone = transforms.as_policy("planned: a policy", light_again)
-    budgets = [amount(k / STEPS) for k in range(STEPS + 1)]
-    found = [halves(p, b) for p in (policies.undecided, products_alone) for b in budgets]
+    found = [halves(policies.undecided, amount(k / STEPS)) for k in range(STEPS + 1)]
     found += [halves(getattr(policies, policy), None) for policy in POLICIES if policy != NAMES]
-    passes = [h.both_passes() for h in found]
-    costs = [(kept_bytes(h, both), products(both)) for h, both in zip(found, passes, strict=True)]
+    costs = [(saved_bytes(h.residuals()), products(h.both_passes())) for h in found]
     least = min(flops for _, flops in costs)
     plans = dict.fromkeys(Plan(saved, flops - least) for saved, flops in costs)
     one = program(checkpoint(loss, budget=MIDDLE), params, data)
     return replace(one, saving=replace(one.saving, plans=tuple(plans)))
-
-
-def light_again(eqn: transforms.Candidate) -> rules.Verdict | None:
-    """All but products is computed again, as torch does, so that a budget decides about products alone."""
-    return None if eqn.primitive.name == "dot_general" else policies.RECOMPUTE
 
 
 def products(jaxpr: Any) -> int:
