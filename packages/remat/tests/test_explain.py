@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import grad, jit, make_jaxpr, value_and_grad
+from fiveloop.core import grad, jit, make_jaxpr, stop_gradient, value_and_grad
 from fiveloop.core.extend import bind
 from fiveloop.loops import cond, scan, while_loop
 from fiveloop.remat import (
@@ -334,6 +334,20 @@ def test_no_budget_takes_more_time_than_a_smaller_one() -> None:
     assert times == sorted(times, reverse=True)
     same = [p for p in found.points if p.name in ("budget=1.0", "everything_saveable")]
     assert len({(p.peak, p.milliseconds, p.saved) for p in same}) == 1
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: checkpoint(chain, budget=0.5)(x) + checkpoint(pair, budget=0.0)(x),
+        lambda x: stop_gradient(chain(x)),
+        lambda x: x,
+    ],
+    ids=["budgets within", "no derivative", "nothing to plan"],
+)
+def test_budgets_are_listed_around_others_and_where_there_is_nothing_to_plan(fun: Any) -> None:
+    found = pareto(fun, np.ones((32, 32), np.float32), budgets=[0.0, 1.0])
+    assert next(p.name for p in found.points if p.budget) == "budget=0.0"
 
 
 def test_notes_beside_points_do_not_overlap() -> None:

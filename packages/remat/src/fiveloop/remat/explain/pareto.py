@@ -15,7 +15,7 @@ from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies as known
 from fiveloop.remat import residuals
-from fiveloop.remat.budget.amount import Amount, Choice, UnattainableError, amount, shown
+from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import shown_count, table
@@ -152,7 +152,7 @@ def pareto(
     judges = _judges(policies)
     jaxpr, names = residuals.staged("pareto", f, *args, **kwargs)
     name = flatten.function_name(f)
-    planned: list[tuple[Choice, ParetoPoint]] = []
+    planned: list[tuple[int, ParetoPoint]] = []
     missed: dict[str, int] = {}
     for given in budgets:
         params = _params(jaxpr, name, known.undecided, amount(given, "pareto: a budget"))
@@ -195,23 +195,24 @@ def _params(
     return CheckpointParams(jaxpr, policy, Origin(name), budget=budget)
 
 
-def _within(
-    name: str, params: CheckpointParams, names: Sequence[str]
-) -> tuple[Choice, ParetoPoint]:
-    """What a budget comes to."""
+def _within(name: str, params: CheckpointParams, names: Sequence[str]) -> tuple[int, ParetoPoint]:
+    """What a budget comes to, and the bytes that its plan needs; 0 if there is nothing to differentiate."""
     halves = residuals.split_in_halves(_whole(params), names)
-    (choice,) = residuals.choices_in(halves.known)
-    return choice, replace(_point(name, halves), budget=True)
+    choices = residuals.choices_in(
+        halves.known
+    )  # the first is that of the whole, budgets within follow
+    size = choices[0].bytes if choices else 0
+    return size, replace(_point(name, halves), budget=True)
 
 
-def _of_plans(found: Iterable[tuple[Choice, ParetoPoint]]) -> list[ParetoPoint]:
+def _of_plans(found: Iterable[tuple[int, ParetoPoint]]) -> list[ParetoPoint]:
     """The points of plans, equal ones once. None takes more time than one of fewer bytes.
 
     Plans are chosen by the time of their stages, put together; the time of the whole may differ by a percent.
     """
     points: dict[tuple[int, float], ParetoPoint] = {}
     fastest = math.inf
-    for _, point in sorted(found, key=lambda each: each[0].bytes):
+    for _, point in sorted(found, key=lambda each: each[0]):
         fastest = min(fastest, point.milliseconds)
         points.setdefault((point.peak, fastest), replace(point, milliseconds=fastest))
     return [*points.values()]
@@ -227,16 +228,9 @@ def _whole(params: CheckpointParams) -> Jaxpr:
 def _point(name: str, halves: residuals.Halves) -> ParetoPoint:
     """What a derivative needs."""
     both, saved = halves.both_passes(), halves.residuals().bytes
-    kept = kept_bytes(halves, both)
-    time = rounded(halves.time + transforms.recomputation_time(0, kept)) / 1e6
-    return ParetoPoint(name, False, timeline(both).peak, time, saved, halves.flops_again)
-
-
-def kept_bytes(halves: residuals.Halves, both: Jaxpr) -> int:
-    """The bytes that the two passes of a derivative, `both` as one jaxpr, keep from one to the other.
-
-    They are fewer than those of the residuals where light operations are computed where they are used, in both passes.
-    """
     num_cts = len(both.invars) - len(halves.known.invars)
     line = timeline(both)
-    return min(halves.made, line.kept(backward_begins(line, both, num_cts)))
+    # What is light is computed where it is used, in both passes.
+    kept = min(halves.made, line.kept(backward_begins(line, both, num_cts)))
+    time = rounded(halves.time + transforms.recomputation_time(0, kept)) / 1e6
+    return ParetoPoint(name, False, line.peak, time, saved, halves.flops_again)
