@@ -235,6 +235,27 @@ def test_operations_of_runs_are_counted_as_they_are_done() -> None:
         assert 0.95 * again <= found.chain.again(steps) <= 1.25 * again
 
 
+def light(ws: Any, x: Any) -> Any:
+    """A stack of equal blocks with more light operations between products."""
+    for w in ws:
+        y = x @ w
+        for _ in range(4):
+            y = y * y - x
+        x = x + y @ w
+    return (x * x).sum()
+
+
+def test_what_has_room_is_saved_only_where_that_takes_less_time() -> None:
+    found = planner(light)
+    less = 0
+    for steps in search.Search(found.chain).plans():
+        faster = found.chain.faster(steps)
+        assert found.chain.peak(faster) <= found.chain.peak(steps)
+        assert found._candidate(faster).time <= found._candidate(steps).time
+        less += found.chain.kept(faster) < found.chain.kept(steps)
+    assert less
+
+
 def test_cuts_keep_to_the_rhythm_of_equal_blocks() -> None:
     program = planner(ws=[WS[0]] * 100).program
     found = [program.stage(k, k + 1).jaxpr for k in range(len(program.cuts) - 1)]

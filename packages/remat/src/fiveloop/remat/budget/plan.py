@@ -88,12 +88,14 @@ class Planner:
         self.all = self._candidate(everything)
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
+        faster = [self._candidate(self.chain.faster(c.plan)) for front in fronts for c in front]
         written = [*map(self._candidate, self._written(everything))]
         alike: dict[object, Candidate] = {self.all.estimates: self.all}
         kinds = [
             list(dict.fromkeys(alike.setdefault(c.estimates, c) for c in kind))
             for kind in [*fronts, written, self._unchanged()]
         ]
+        alike |= {c.estimates: c for c in faster if c.estimates not in alike}
         self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
         first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
         middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]

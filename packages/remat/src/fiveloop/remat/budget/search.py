@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from fiveloop.core import transforms
-from fiveloop.core.dataclass import dataclass
+from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat.budget.plans import Again, Option, Plan, Save
 from fiveloop.remat.policies import nothing_saveable
 
@@ -87,6 +87,23 @@ class Chain:
             else:
                 most = max(most, self.peak(step.plan, here, self.pending[step.last - 1]))
         return most
+
+    def faster(self, plan: Plan) -> Plan:
+        """The plan that needs no more bytes, whose stages save less where computing it again takes less time.
+
+        The search saves what there is room for: it counts operations alone.
+        """
+        most, here = self.peak(plan), 0
+        found: list[Save | Again] = []
+        for step in plan:
+            if isinstance(step, Save):
+                ways = [replace(step, option=o) for o in self.options[step.first]]
+                less = [way for way in ways if way.option.kept <= step.option.kept]
+                fitting = [way for way in less if here + self.needs(way) <= most]
+                step = min([step, *fitting], key=lambda way: _time(way.option))
+            found.append(step)
+            here += self.kept((step,))
+        return tuple(found)
 
     def kept(self, plan: Plan) -> int:
         """The bytes that a plan saves between the two passes."""
