@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import fiveloop.core.index.ops  # noqa: F401  # gives arrays their methods
+from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.ad import UndefinedPrimal
 from fiveloop.core.arrays.array import Value, device_put
+from fiveloop.core.extend import jaxprs_in
 from fiveloop.core.index.access import put, take
 from fiveloop.core.index.parse import DynamicSpan, ds, normalize
 from fiveloop.core.ir.avals import ShapedArray
@@ -291,3 +293,33 @@ def test_lanes_that_share_an_array_accumulate() -> None:
     )
     out = put(device_put(np.zeros(4)), shared, moved, np.array([1.0, 2.0, 4.0]), "add")
     np.testing.assert_array_equal(out, [0, 3, 0, 4])
+
+
+def whole_after_row(x: Any, k: Any) -> Any:
+    return (x[k] + x.sum(0)).sum() + (x * x).sum()
+
+
+def two_rows(x: Any, k: Any) -> Any:
+    return (x[k] * x[k + 1]).sum()
+
+
+@pytest.mark.parametrize(("f", "read"), [(whole_after_row, 0), (two_rows, 1)])
+@pytest.mark.parametrize("called", [False, True])
+def test_cotangents_of_blocks_are_added_in_place_among_themselves(
+    f: Any, read: int, called: bool
+) -> None:
+    """One of the whole is added as a whole: XLA would compute it for each block that it adds to it in place."""
+    x = RNG.standard_normal((5, 3)).astype(np.float32)
+    g = grad(jit(f) if called else f)
+    (eqns,) = [make_jaxpr(g)(x, 1).eqns]
+    inner = [e for eqn in eqns for j in jaxprs_in(eqn.params) for e in j.eqns]
+    made = {v for eqn in (*eqns, *inner) for v in eqn.outvars}
+    taken = [e for e in (*eqns, *inner) if e.primitive.name == "take" and e.invars[0] in made]
+    assert len(taken) == read
+    want = np.zeros_like(x)
+    if f is two_rows:
+        want[1], want[2] = x[2], x[1]
+    else:
+        want = 1 + 2 * x
+        want[1] += 1
+    np.testing.assert_allclose(g(x, 1), want, rtol=1e-6)

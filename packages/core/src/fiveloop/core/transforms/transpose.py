@@ -54,6 +54,7 @@ class _Backward:
         self.values = ir.Environment[Value]()
         self.cts: dict[ir.Var, ad.Tangent] = {}
         self.into: dict[ir.Var, Value] = {}
+        self.by_elements = set[ir.Var]()  # whose cotangents so far are all of elements
         for v, x in zip(jaxpr.invars, operands, strict=True):
             if isinstance(x, ad.Accumulator):
                 self.cts[v] = x.value
@@ -63,6 +64,7 @@ class _Backward:
                 self.into[v] = x.into
             elif x.held is not None:
                 self.cts[v] = x.held
+                self.by_elements.add(v)
 
     def run(self, cts: ad.Tangents) -> list[ad.Tangent]:
         linear = [not self.linear.isdisjoint((*e.invars, *e.outvars)) for e in self.jaxpr.eqns]
@@ -93,12 +95,22 @@ class _Backward:
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]
         cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
+        read = elements_read(eqn)
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
+            if isinstance(ct, (Value, ad.Total)):
+                self._note_elements(atom, atom in read)
             if isinstance(ct, ad.Total):
                 assert isinstance(atom, ir.Var), "unreachable: a cotangent is held of variables"
                 self.cts[atom] = ct.value
             else:
                 self._add(atom, ct)
+
+    def _note_elements(self, atom: ir.Atom, read: bool) -> None:
+        """Note before a cotangent is added whether it is of elements."""
+        if isinstance(atom, ir.Var) and not read:
+            self.by_elements.discard(atom)
+        elif isinstance(atom, ir.Var) and atom not in self.cts:
+            self.by_elements.add(atom)
 
     def _take(self, v: ir.Var) -> ad.Tangent:
         """The cotangent of an output, which nothing else will use; of a new Ref, what it has accumulated."""
@@ -128,13 +140,14 @@ class _Backward:
     def _held(self, v: ir.Var, eqn: ir.Eqn) -> Value | None:
         """The cotangent so far of an operand of which an equation reads some elements: it adds to these in place.
 
-        Equations that call a jaxpr hand zeros on to each other, so that equal ones stay equal.
+        Equations that call a jaxpr hand zeros on to each other, so that equal ones stay equal. Cotangents of blocks are
+        fused with one of the whole, which would be computed first, once for each block.
         """
         if v in self.into or v not in elements_read(eqn):
             return None
         ct = self.cts.get(v)
         if isinstance(ct, Value):
-            return ct
+            return ct if v in self.by_elements or not _reads_blocks(eqn, v) else None
         calls = eqn.primitive not in rules.reads_elements_rules
         shared = sum(v in e.invars for e in self.jaxpr.eqns) > 1
         return jvp.zeros_of(v.aval) if calls and shared else None
@@ -149,6 +162,15 @@ def elements_read(eqn: ir.Eqn) -> Sequence[ir.Atom]:
     if len(bodies) != 1 or bodies[0].role in ("loop", "branch"):
         return ()
     return util.select_by(_elements_read(bodies[0].jaxpr), eqn.invars)
+
+
+def _reads_blocks(eqn: ir.Eqn, v: ir.Atom) -> bool:
+    """Whether the elements that an equation reads of an operand lie in blocks."""
+    if eqn.primitive in rules.reads_elements_rules:
+        return rules.is_view(eqn)
+    (body,) = rules.plain_bodies(eqn.primitive, eqn.params)
+    inner = body.jaxpr.invars[eqn.invars.index(v)]
+    return all(_reads_blocks(e, inner) for e in body.jaxpr.eqns if inner in elements_read(e))
 
 
 @ir.once_per_jaxpr
