@@ -330,3 +330,19 @@ def test_a_product_by_what_is_known_is_linear() -> None:
         RuleError, match="`accumulate` by 'min' has no transpose here: it is not linear"
     ):
         linear_transpose(lambda v: scaled(v, "min"), ones)(ones)
+
+
+@pytest.mark.parametrize("monoid", SMOOTH)
+@pytest.mark.parametrize("at", [-4, 3, 2**31 - 1])
+@pytest.mark.parametrize("share", [np.nan, -np.inf, 0.0, 3.0])
+def test_what_lies_outside_changes_no_bit(monoid: str, at: int, share: float) -> None:
+    x = np.array([-0.0, np.inf, np.nan], np.float32)
+    for old in (x, x[::-1].copy(), -x):
+
+        def fun(old: Any, i: Any, share: Any) -> Any:
+            ref = new_ref(old)
+            accumulate(ref, i, share, monoid)
+            return freeze(ref)
+
+        got = jit(fun)(old, np.int32(at), np.float32(share))
+        np.testing.assert_array_equal(np.asarray(got).view(np.int32), old.view(np.int32))

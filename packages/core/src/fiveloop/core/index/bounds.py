@@ -26,6 +26,19 @@ def can_be_masked(indexer: Indexer) -> bool:
     return not indexer.pick_shape
 
 
+def is_all_or_none(indexer: Indexer) -> bool:
+    """Whether an index drops all of a block or nothing."""
+    wide = any(is_dynamic(e) and _is_wide(e) for e in indexer.entries)
+    return indexer.is_block and can_be_masked(indexer) and not wide
+
+
+def other_outside(
+    shape: ir.Shape, indexer: Indexer, index: ad.Values, x: Value, other: Value
+) -> Value:
+    """The elements `x` where an index that drops all or nothing fits, and `other` elsewhere."""
+    return _as_block(_apart(shape, indexer, index)[0], x, other, indexer)
+
+
 def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Value) -> Value:
     """The result of a dropping read, from the elements found where the index fits."""
     fits, moves = _apart(shape, indexer, index)
@@ -40,7 +53,7 @@ def old_outside(shape: ir.Shape, indexer: Indexer, at: ad.Values, new: Value, ol
     fits, moves = _apart(shape, indexer, at)
     if moves:
         new = access.put(old, _within(indexer).dropping(), moves, new, resolved=True)
-    return _where(fits, new, old, indexer)
+    return _as_block(fits, new, old, indexer)
 
 
 def _apart(shape: ir.Shape, indexer: Indexer, index: ad.Values) -> tuple[list[Value], list[Value]]:
@@ -76,6 +89,14 @@ def _where(fits: ad.Values, x: Value, y: Value, indexer: Indexer) -> Value:
     flag = reduce(prims.bitwise_and, fits)
     lanes = range(len(indexer.lead))
     return prims.select(prims.broadcast_in_dim(flag, x.shape, lanes), x, y)
+
+
+def _as_block(fits: ad.Values, x: Value, y: Value, indexer: Indexer) -> Value:
+    """The same, chosen with an axis more, as an array is read and written: XLA does all of it in one fusion."""
+    if not fits:
+        return x
+    wide = (*indexer.lead, 1, *x.shape[len(indexer.lead) :])
+    return prims.reshape(_where(fits, *[prims.reshape(v, wide) for v in (x, y)], indexer), x.shape)
 
 
 AS_ALWAYS = (None, "promise_in_bounds")

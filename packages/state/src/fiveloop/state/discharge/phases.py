@@ -130,6 +130,7 @@ class DischargeContext:
             self._assign_value(cell, x, x)
             return
         if indexer.drops and indexer.is_block and index_bounds.can_be_masked(indexer):
+            self.place(cell, indexer.fitting(), index, clamp=True)
             with self.holding([x]):
                 old = self.read(cell, indexer.fitting(), index)
             x = index_bounds.old_outside(cell.contents.shape, indexer, index, self.latest(x), old)
@@ -150,11 +151,17 @@ class DischargeContext:
         self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
     ) -> None:
         """Combine with an element, by the monoid of that name: read it and write it, unless the index may repeat."""
-        combine = prims.MONOIDS[monoid].combine
+        combine, nothing = prims.MONOIDS[monoid].combine, prims.MONOIDS[monoid].nothing
         if is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
             self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
         elif indexer.names_each_once:
+            if indexer.drops and index_bounds.is_all_or_none(indexer):
+                # XLA reads and writes in one fusion what is used once, at a position in range.
+                x, shape = self.latest(x), cell.contents.shape
+                x = index_bounds.other_outside(shape, indexer, index, x, nothing(x.aval))
+                indexer = indexer.fitting()
+                self.place(cell, indexer, index, clamp=True)
             old = self.read(cell, indexer, index)
             self.write(cell, indexer, index, combine(old, self.latest(x)))
         else:
@@ -317,7 +324,7 @@ class DischargeContext:
         if self.index is None:
             self.flush()
 
-    def place(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Place:
+    def place(self, cell: Cell, indexer: Indexer, index: ad.Values, clamp: bool = False) -> Place:
         """The place of an index in a Ref, worked out once a phase.
 
         An index read in an earlier phase is taken as ordered at the end of that phase: else it would be read again.
@@ -325,7 +332,7 @@ class DischargeContext:
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
         key = (shape, indexer, *map(id, index))
         if key not in self._places:
-            clamp = not indexer.is_single
+            clamp = clamp or not indexer.is_single
             starts = tuple(indexing.resolve(shape, indexer, index, clamp=clamp))
             self._places[key] = Place(indexer, tuple(index), shape, starts)
         return self._places[key]
