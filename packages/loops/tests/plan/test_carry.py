@@ -19,7 +19,7 @@ from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.samples import sample
 from fiveloop.testing.loops.laws import check_law_planning
 
-N = 9
+N = 18
 RNG = np.random.default_rng(0)
 X: Any = RNG.normal(size=N)
 TABLE: Any = RNG.normal(size=(N, N))
@@ -67,13 +67,17 @@ def mixed(i: Any, r: Any) -> None:
     r[ds(i + 1, 1)] = cos(r[i][None])
 
 
+def clamped(i: Any, r: Any) -> None:
+    r[i + 1] = sin(r[i])
+
+
 CARRIED: dict[str, tuple[Callable[[Any], Any], int]] = {
     "once": (looped(once, N - 1), 1),
     "downward": (looped(downward, N - 1, reverse=True), 1),
     "twice": (looped(twice, N - 2), 2),
-    "skipping": (looped(skipping, N // 2), 1),
+    "skipping": (looped(skipping, (N - 1) // 2), 1),
     "four steps later": (looped(four, N - 4), 4),
-    "two steps": (looped(once, 2), 1),
+    "two steps": (looped(clamped, 2), 1),
     "added": (looped(added, N - 1), 1),
     "written and added to": (looped(old, N - 1), 1),
     "windows": (looped(windows, N - 1), 1),
@@ -103,10 +107,6 @@ def half(i: Any, r: Any) -> None:
     r[2 * i + 1] = sin(r[2 * i])
 
 
-def clamped(i: Any, r: Any) -> None:
-    r[i + 1] = sin(r[i])
-
-
 NOT_CARRIED: dict[str, Callable[[Any], Any]] = {
     "from steps to come": looped(against, N - 1),
     "computed index": looped(elsewhere, N),
@@ -117,6 +117,7 @@ NOT_CARRIED: dict[str, Callable[[Any], Any]] = {
     "before the beginning": looped(lambda i, r: once(i - 1, r), N - 1),
     "whole": looped(lambda i, r: r.__setitem__(..., sin(r[...])), N),
     "one step": looped(once, 1),
+    "few steps": looped(once, 15),
 }
 
 

@@ -166,6 +166,8 @@ def _write(
 
 MOST_STEPS = 4
 """How many steps later a value may be read."""
+FEWEST = 16
+"""How many steps a loop has at least that carries values of a Ref and reads others of it: to begin takes longer."""
 LARGEST = 16
 """Elements of what is carried; a row is read as fast as it is carried."""
 
@@ -257,6 +259,11 @@ class ChainFinder:
                 reads[id(a.eqn)] = later
             elif later is not None:
                 why = why or (later, a.eqn.source)
+        left = [a for a in others if id(a.eqn) not in reads]
+        if reads and left and self.p.nsteps < FEWEST:
+            return Found(
+                why=why or ("the loop has few steps, and reads more of it", left[0].eqn.source)
+            )
         chain = Chain(ref, write, places, reads, max(reads.values())) if reads else None
         return Found(chain, why)
 
