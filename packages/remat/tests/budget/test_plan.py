@@ -440,6 +440,20 @@ def test_keeping_a_byte_takes_time() -> None:
     assert gradient_time(tangents, 0, 1000) > gradient_time(tangents, 0, 0)
 
 
+def test_large_memory_is_mapped_in_each_call() -> None:
+    """So of a large program less is saved, as a share of all: light operations are done again."""
+    shares = []
+    for rows in (128, 64 * 128):
+        made, _ = jvp_jaxpr(
+            make_jaxpr(light)(WS, np.zeros((rows, 64), np.float32)), (True,) * 8 + (False,)
+        )
+        found = plan.Planner(made, (False,) * 9 + (True,) * 8, None)
+        best = found.within(found.everything)
+        assert best is not None
+        shares.append(best.bytes / found.everything)
+    assert shares[1] < 0.8 * shares[0]
+
+
 def test_sizes_that_are_no_numbers() -> None:
     size: Any = SymbolicDim()
     aval = ShapedArray((size,), np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -88,7 +88,7 @@ class Planner:
         self.all = self._candidate(everything)
         found = [map(self._candidate, Search(each).plans()) for each in self._chains()]
         fronts = [_envelope([*plans, self.all]) for plans in found]
-        faster = [self._candidate(self.chain.faster(c.plan)) for front in fronts for c in front]
+        faster = [*map(self._candidate, self._faster(chain.from_iterable(fronts)))]
         written = [*map(self._candidate, self._written(everything))]
         alike: dict[object, Candidate] = {self.all.estimates: self.all}
         kinds = [
@@ -145,7 +145,7 @@ class Planner:
         passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
         flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
         again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
-        time = transforms.gradient_time(jaxpr, again, kept)
+        time = transforms.gradient_time(jaxpr, again, kept, timeline.peak(passes.jaxpr))
         return [Candidate(NO_CHECKPOINT, self.all.bytes, rounded(time), again)]
 
     def _wholes(self) -> list[tuple[int, int]]:
@@ -157,8 +157,16 @@ class Planner:
     def _candidate(self, plan: Plan) -> Candidate:
         kept = self.chain.kept(plan) - self._results
         again = self.chain.again(plan) + self.decided
-        time = transforms.gradient_time(self.program.jaxpr, again, kept)
-        return Candidate(plan, self.chain.peak(plan), rounded(time), again)
+        peak = self.chain.peak(plan)
+        time = transforms.gradient_time(self.program.jaxpr, again, kept, peak)
+        return Candidate(plan, peak, rounded(time), again)
+
+    def _faster(self, found: Iterable[Candidate]) -> Iterator[Plan]:
+        """The same plans where what is saved, because there is room, is faster to compute again."""
+        for c in found:
+            yield self.chain.faster(c.plan)
+            if transforms.mapping_time(c.bytes):
+                yield self.chain.faster(c.plan, mapped=True)
 
     @cached_property
     def _results(self) -> int:

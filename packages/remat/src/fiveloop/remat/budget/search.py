@@ -88,10 +88,11 @@ class Chain:
                 most = max(most, self.peak(step.plan, here, self.pending[step.last - 1]))
         return most
 
-    def faster(self, plan: Plan) -> Plan:
+    def faster(self, plan: Plan, mapped: bool = False) -> Plan:
         """The plan that needs no more bytes, whose stages save less where computing it again takes less time.
 
-        The search saves what there is room for: it counts operations alone.
+        The search saves what there is room for: it counts operations alone. `mapped` says whether a byte that is kept
+        is mapped in each call.
         """
         most, here = self.peak(plan), 0
         found: list[Save | Again] = []
@@ -100,7 +101,7 @@ class Chain:
                 ways = [replace(step, option=o) for o in self.options[step.first]]
                 less = [way for way in ways if way.option.kept <= step.option.kept]
                 fitting = [way for way in less if here + self.needs(way) <= most]
-                step = min([step, *fitting], key=lambda way: _time(way.option))
+                step = min([step, *fitting], key=lambda way: _time(way.option, mapped))
             found.append(step)
             here += self.kept((step,))
         return tuple(found)
@@ -136,9 +137,9 @@ class Chain:
         return 0 if option.policy == nothing_saveable else np.inf
 
 
-def _time(option: Option) -> float:
+def _time(option: Option, mapped: bool = False) -> float:
     """The estimated nanoseconds that an option adds."""
-    return transforms.recomputation_time(option.again, option.kept)
+    return transforms.recomputation_time(option.again, option.kept, mapped)
 
 
 @dataclass(frozen=True)

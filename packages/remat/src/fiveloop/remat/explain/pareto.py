@@ -232,5 +232,6 @@ def _point(name: str, halves: residuals.Halves) -> ParetoPoint:
     line = timeline(both)
     # What is light is computed where it is used, in both passes.
     kept = min(halves.made, line.kept(backward_begins(line, both, num_cts)))
-    time = rounded(halves.time + transforms.recomputation_time(0, kept)) / 1e6
+    to_keep = transforms.recomputation_time(0, kept) + transforms.mapping_time(line.peak)
+    time = rounded(halves.time + to_keep) / 1e6
     return ParetoPoint(name, False, line.peak, time, saved, halves.flops_again)
