@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from fiveloop.core import ir, prims, rules, util
+from fiveloop.core.backend import client
 
 N = TypeVar("N", int, float)
 
@@ -127,7 +128,7 @@ def gradient_time(tangents: ir.Jaxpr, again: int, kept: int, peak: int = 0) -> f
 
 def mapping_time(size: int) -> float:
     """The estimated nanoseconds to map so many bytes of temporary memory in a call, if that is done in each."""
-    return PAGED * size if size >= MAPPED else 0.0
+    return PAGED * size if size >= MAPPED and client.platform() == "cpu" else 0.0
 
 
 def recomputation_time(again: int, kept: int, mapped: bool = False) -> float:
