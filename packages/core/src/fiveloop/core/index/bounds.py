@@ -32,13 +32,6 @@ def is_all_or_none(indexer: Indexer) -> bool:
     return indexer.is_block and can_be_masked(indexer) and not wide
 
 
-def other_outside(
-    shape: ir.Shape, indexer: Indexer, index: ad.Values, x: Value, other: Value
-) -> Value:
-    """The elements `x` where an index that drops all or nothing fits, and `other` elsewhere."""
-    return _as_block(_apart(shape, indexer, index)[0], x, other, indexer)
-
-
 def zero_outside(shape: ir.Shape, indexer: Indexer, index: ad.Values, found: Value) -> Value:
     """The result of a dropping read, from the elements found where the index fits."""
     fits, moves = _apart(shape, indexer, index)
@@ -96,7 +89,8 @@ def _as_block(fits: ad.Values, x: Value, y: Value, indexer: Indexer) -> Value:
     if not fits:
         return x
     wide = (*indexer.lead, 1, *x.shape[len(indexer.lead) :])
-    return prims.reshape(_where(fits, *[prims.reshape(v, wide) for v in (x, y)], indexer), x.shape)
+    chosen = _where(fits, prims.reshape(x, wide), prims.reshape(y, wide), indexer)
+    return prims.reshape(chosen, x.shape)
 
 
 AS_ALWAYS = (None, "promise_in_bounds")

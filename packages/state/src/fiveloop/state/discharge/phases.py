@@ -151,18 +151,18 @@ class DischargeContext:
         self, cell: Cell, indexer: Indexer, index: ad.Values, x: Value, monoid: str = "add"
     ) -> None:
         """Combine with an element, by the monoid of that name: read it and write it, unless the index may repeat."""
-        combine, nothing = prims.MONOIDS[monoid].combine, prims.MONOIDS[monoid].nothing
+        combine = prims.MONOIDS[monoid].combine
         if is_whole(indexer, cell.contents.shape):
             old = self.contents(cell)
             self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
         elif indexer.names_each_once:
+            inside = indexer
             if indexer.drops and index_bounds.is_all_or_none(indexer):
-                # XLA reads and writes in one fusion what is used once, at a position in range.
-                x, shape = self.latest(x), cell.contents.shape
-                x = index_bounds.other_outside(shape, indexer, index, x, nothing(x.aval))
-                indexer = indexer.fitting()
-                self.place(cell, indexer, index, clamp=True)
-            old = self.read(cell, indexer, index)
+                inside = (
+                    indexer.fitting()
+                )  # what is outside is not written, whatever is read for it
+                self.place(cell, inside, index, clamp=True)
+            old = self.read(cell, inside, index)
             self.write(cell, indexer, index, combine(old, self.latest(x)))
         else:
             cell.writes.append(Write(self.place(cell, indexer, index), x, monoid))
