@@ -11,6 +11,7 @@ from benchmarks.model import Action, Case, Contender, RatioLimit
 
 HERE = "benchmarks.core"
 SMALL = 4096
+"""Up to so many bytes, or leaves, a call is timed in the thread that calls."""
 PROCESSES = 9  # of each side, for every row of calls and of eager operations
 IN_PLACE, STEP = 64, 16
 """XLA reads NumPy's memory in place at multiples of the first, and copies it from elsewhere; NumPy gives multiples of

@@ -311,7 +311,7 @@ def test_cotangents_of_blocks_are_added_in_place_among_themselves(
     """One of the whole is added as a whole: XLA would compute it for each block that it adds to it in place."""
     x = RNG.standard_normal((5, 3)).astype(np.float32)
     g = grad(jit(f) if called else f)
-    (eqns,) = [make_jaxpr(g)(x, 1).eqns]
+    eqns = make_jaxpr(g)(x, 1).eqns
     inner = [e for eqn in eqns for j in jaxprs_in(eqn.params) for e in j.eqns]
     made = {v for eqn in (*eqns, *inner) for v in eqn.outvars}
     taken = [e for e in (*eqns, *inner) if e.primitive.name == "take" and e.invars[0] in made]

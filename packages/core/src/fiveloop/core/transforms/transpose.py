@@ -95,22 +95,14 @@ class _Backward:
             return
         operands = [self._operand(a, eqn) for a in eqn.invars]
         cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
-        read = elements_read(eqn)
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
-            if isinstance(ct, (Value, ad.Total)):
-                self._note_elements(atom, atom in read)
+            if self.by_elements and isinstance(ct, Value) and atom not in elements_read(eqn):
+                self.by_elements -= ir.used_vars([atom])
             if isinstance(ct, ad.Total):
                 assert isinstance(atom, ir.Var), "unreachable: a cotangent is held of variables"
                 self.cts[atom] = ct.value
             else:
                 self._add(atom, ct)
-
-    def _note_elements(self, atom: ir.Atom, read: bool) -> None:
-        """Note before a cotangent is added whether it is of elements."""
-        if isinstance(atom, ir.Var) and not read:
-            self.by_elements.discard(atom)
-        elif isinstance(atom, ir.Var) and atom not in self.cts:
-            self.by_elements.add(atom)
 
     def _take(self, v: ir.Var) -> ad.Tangent:
         """The cotangent of an output, which nothing else will use; of a new Ref, what it has accumulated."""
@@ -148,6 +140,7 @@ class _Backward:
         ct = self.cts.get(v)
         if isinstance(ct, Value):
             return ct if v in self.by_elements or not _reads_blocks(eqn, v) else None
+        self.by_elements.add(v)
         calls = eqn.primitive not in rules.reads_elements_rules
         shared = sum(v in e.invars for e in self.jaxpr.eqns) > 1
         return jvp.zeros_of(v.aval) if calls and shared else None

@@ -198,9 +198,8 @@ def _params(
 def _within(name: str, params: CheckpointParams, names: Sequence[str]) -> tuple[int, ParetoPoint]:
     """What a budget comes to, and the bytes that its plan needs; 0 if there is nothing to differentiate."""
     halves = residuals.split_in_halves(_whole(params), names)
-    choices = residuals.choices_in(
-        halves.known
-    )  # the first is that of the whole, budgets within follow
+    # The first is that of the whole, budgets within follow.
+    choices = residuals.choices_in(halves.known)
     size = choices[0].bytes if choices else 0
     return size, replace(_point(name, halves), budget=True)
 

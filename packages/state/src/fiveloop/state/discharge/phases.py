@@ -130,11 +130,11 @@ class DischargeContext:
             self._assign_value(cell, x, x)
             return
         if indexer.drops and indexer.is_block and index_bounds.can_be_masked(indexer):
-            self.place(cell, indexer.fitting(), index, clamp=True)
+            inside = self._fitting(cell, indexer, index)
             with self.holding([x]):
-                old = self.read(cell, indexer.fitting(), index)
+                old = self.read(cell, inside, index)
             x = index_bounds.old_outside(cell.contents.shape, indexer, index, self.latest(x), old)
-            indexer = indexer.fitting()
+            indexer = inside
         gaps = any(isinstance(e, Span) and abs(e.stride) > 1 for e in indexer.entries)
         if self.once and gaps and indexer.is_block:
             # A write that keeps what lies between reads: better here than after what is ordered.
@@ -156,12 +156,9 @@ class DischargeContext:
             old = self.contents(cell)
             self._assign_value(cell, combine(old, self.latest(x)), self.latest(x))
         elif indexer.names_each_once:
-            inside = indexer
-            if indexer.drops and index_bounds.is_all_or_none(indexer):
-                inside = (
-                    indexer.fitting()
-                )  # what is outside is not written, whatever is read for it
-                self.place(cell, inside, index, clamp=True)
+            # What is outside is not written, whatever is read for it.
+            masked = indexer.drops and index_bounds.is_all_or_none(indexer)
+            inside = self._fitting(cell, indexer, index) if masked else indexer
             old = self.read(cell, inside, index)
             self.write(cell, indexer, index, combine(old, self.latest(x)))
         else:
@@ -323,6 +320,12 @@ class DischargeContext:
     def _settle(self) -> None:
         if self.index is None:
             self.flush()
+
+    def _fitting(self, cell: Cell, indexer: Indexer, index: ad.Values) -> Indexer:
+        """The index where it fits; its place is in range: XLA reads and writes at one such place in one fusion."""
+        inside = indexer.fitting()
+        self.place(cell, inside, index, clamp=True)
+        return inside
 
     def place(self, cell: Cell, indexer: Indexer, index: ad.Values, clamp: bool = False) -> Place:
         """The place of an index in a Ref, worked out once a phase.
