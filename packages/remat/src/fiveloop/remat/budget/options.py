@@ -25,16 +25,16 @@ from fiveloop.remat.policies import (
 )
 
 SLOTS, FEWER = (2, 8, 32), 2
-"""How many states of a loop may be saved at a time, where it has at least so many times more steps."""
+"""How many states of a loop a schedule may hold, if the loop has at least `FEWER` times as many steps."""
 
 STAGES, SMALL, ROOMS, FEW = 4, 0.03, 16, 4
-"""How many stages the body of a loop has at most, which share of its operations each does at least, for how many sizes
-of what a step needs besides what is kept it is planned, and how many ways are tried for some of its stages together."""
+"""Of the body of a loop: the most stages, the least share of its operations in a stage, how many limits on the working
+memory of a step are tried, and how many options are weighed for a run of several stages."""
 
 
 @dataclass(frozen=True)
 class Priced(transforms.Composable):
-    """Save what makes the estimated time of recomputation, and `price` nanoseconds for each byte, least together."""
+    """Minimise the estimated time of recomputation plus `price` nanoseconds for each saved byte."""
 
     price: float
     weighs: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Priced(transforms.Composable):
 
 @dataclass(frozen=True)
 class Scheduled(transforms.Composable):
-    """Go back through loops from a few states that are saved at a time; save the rest."""
+    """Reverse loops from a few saved states; save everything else."""
 
     slots: int
 
@@ -64,13 +64,13 @@ WRITTEN: tuple[transforms.Policy, ...] = (
     dots_with_no_batch_dims_saveable,
     OtherNames(frozenset()),
 )
-"""What people write: a stage, or the whole body of a loop, may save that, too."""
+"""The policies that people write, tried on each stage and on the whole body of each loop."""
 
 FREE = 1e-6
 """The price of a byte at which only what costs no operations is computed again."""
 
 CUTS = 5
-"""How many minimum cuts are tried, at prices between which the bytes and the operations change most."""
+"""How many minimum cuts are tried, each at another price."""
 
 
 def judged(jaxpr: Jaxpr, policy: transforms.Policy) -> Iterator[bool]:
@@ -89,17 +89,17 @@ def holds_loop(jaxpr: Jaxpr) -> bool:
 
 @dataclass(frozen=True)
 class Weighing:
-    """A stage, of which ways to go back are weighed; `given` is the user's policy."""
+    """Weighs what a stage may save; `given` is the user's policy."""
 
     jaxpr: Jaxpr
     unknown: util.Mask
     given: transforms.Policy | None
 
     def options(self, most: int) -> list[Option]:
-        """At most so many ways, but for those that another betters; the first saves everything.
+        """At most so many options, without those that another betters; the first saves everything.
 
-        Where there is no time to split the stage twice, all and nothing are estimated as they are. Not so what loops
-        save of all steps.
+        If there is no time to split the stage twice, saving everything and saving nothing are estimated without
+        splitting. Stages with loops are always split.
         """
         if most < 2 and not holds_loop(self.jaxpr):
             return rough_options(self.jaxpr, self.unknown)
@@ -117,7 +117,7 @@ class Weighing:
         return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found[1:]])]
 
     def under_policies(self, most: int) -> list[Option]:
-        """What each policy that people write makes of the stage; nothing where there is no time to split it."""
+        """The option of each policy that people write; none if there is no time to split the stage."""
         if most < 2 or not any(self.unknown):
             return []
         first, found = self.option(None), dict[tuple[bool, ...], Option]()
@@ -135,7 +135,7 @@ class Weighing:
 
     @property
     def written(self) -> list[transforms.Policy]:
-        """What people write, where it does not save the same as what is written before it."""
+        """The policies that people write, without those that save the same here as one before them."""
         found: dict[tuple[bool, ...], transforms.Policy] = {}
         for policy in WRITTEN:
             found.setdefault(tuple(judged(self.jaxpr, policy)), policy)
@@ -144,7 +144,7 @@ class Weighing:
     def option(
         self, policy: transforms.Policy | None, parts: tuple[Parts | None, ...] = ()
     ) -> Option:
-        """What a policy makes of the stage, whose loops' bodies follow plans; all operations of both passes."""
+        """The option of a policy, where loop bodies follow plans; `again` counts all operations of both passes."""
         chosen = with_given(as_it_is if policy is None else policy, self.given)
         late = unknown_vars(self.jaxpr, self.unknown) if any(parts) else set[ir.Var]()
         eqns = in_parts(self.jaxpr.eqns, late, parts, self.given)
@@ -173,7 +173,7 @@ class Weighing:
         )
 
     def stacks(self) -> int:
-        """The bytes that loops save of all steps where nothing else is saved."""
+        """The bytes that loops save for all steps even if nothing else is saved."""
         if not any(self.unknown) or not holds_loop(self.jaxpr):
             return 0
         cut = both_passes(self.jaxpr, self.unknown, with_given(nothing_saveable, self.given)).cut
@@ -181,10 +181,10 @@ class Weighing:
         return sum(size_of(v) for v, (kind, _) in pairs if kind == "saved")
 
     def cuts(self, less: Option, more: Option, most: int) -> list[Option]:
-        """At most so many options between two that compute less and more again, by minimum cuts.
+        """At most so many options between one that recomputes less and one that recomputes more, by minimum cuts.
 
-        The price of a byte is what would make the two cost the same: if an option is better at that price, it is one
-        more corner of the hull, and there may be others on both of its sides.
+        A cut is taken at the price of a byte at which the two cost the same. If it is better than both, it is a new
+        corner of the convex hull, and there may be more corners on either side of it.
         """
         found = [self.option(Priced(FREE))]
         between = [(min(found[0], less, key=lambda o: (o.again, o.kept)), more)]
@@ -208,9 +208,9 @@ class Weighing:
         ]
 
     def planned_loops(self, most: int) -> list[Option]:
-        """Ways to go back through the stage with plans of its loops' bodies.
+        """The options in which the bodies of the stage's loops follow plans.
 
-        One is split as it is; the others differ from it as their parts do.
+        One of them is split; the estimates of the others differ from it by what their plans differ.
         """
         loops = [ways_of(eqn, mask, self.given, most) for eqn, mask in self.equations()]
         if not any(loops):

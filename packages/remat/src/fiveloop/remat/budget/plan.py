@@ -22,33 +22,33 @@ from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
 SIMULATED = 2_000
-"""How many equations are simulated at most, those of all plans counted, to find the least of all plans."""
+"""All plans are simulated to find the least, if together they have at most this many equations."""
 
 FIRST, SURE = 3, 0.85
-"""Else it is that of so many plans of each kind, and one in the middle of those searched for. A plan is taken to need
-so much at least of what those that are simulated let expect.
+"""Otherwise these are simulated: the `FIRST` plans of each kind, by estimated bytes, and one from the middle of each
+search. Any other plan is assumed to need at least `SURE` times the bytes that one interpolates between them.
 """
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
-"""A plan needs this many bytes besides so many times what is simulated, where a loop needs the most, or all else: what
-is no loop a compiler orders by rules of its own, whether it recomputes in branches or behind barriers, and it fuses
-less of numbers in two bytes. The last is for what stages need, put together.
+"""The margin: a plan is taken to need `ROOM` bytes plus a factor times its simulated peak. The factor depends on what
+is at the peak: `LOOPS` for a loop, `SHORT` for numbers of two bytes, of which XLA fuses less, and for all else
+`BRANCHES` or `BARRIERS`, by how the compiler is made to recompute. `SLACK` is the factor for a sum of stages' peaks.
 
-`benchmarks/remat/margin.py` measures what other programs need. Budgets are kept to 1.05 of them.
+`benchmarks/remat/margin.py` measures the factors of other programs. A compiled program may need 1.05 of its budget.
 """
 
 LARGE = 3_000
-"""How many equations a jaxpr has whose plans are not simulated as a whole: what their stages need is put together."""
+"""Plans of a jaxpr with more equations than this are not simulated whole: the peaks of their stages are added up."""
 
 WORK = 4_000
-"""How many equations are split at most to find options, those of equal stages counted once."""
+"""How many equations may be split to find the options of stages. Equal stages count once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A plan, the bytes that it needs at most, its estimated time in nanoseconds, and the operations done again.
+    """A plan with its estimates: peak bytes, time in nanoseconds, and operations that are recomputed.
 
-    Of plans whose times are the same the one that does fewer operations again is better.
+    Of two plans with the same time, the one that recomputes fewer operations is better.
     """
 
     plan: Plan
@@ -58,20 +58,20 @@ class Candidate:
 
     @property
     def estimates(self) -> tuple[object, ...]:
-        """The same for plans of which one is as good as the other; none is like the program without a checkpoint."""
+        """Equal for plans that are equally good. The program without a checkpoint is never equal to another."""
         return self.bytes, self.time, self.again, self.plan == NO_CHECKPOINT
 
     @property
     def cost(self) -> tuple[float, int]:
-        """What is less of a better plan."""
+        """Sorts better plans first."""
         return self.time, self.again
 
 
 class Planner:
     """The plans of a differentiated jaxpr, from the one of fewest bytes to the one that saves everything.
 
-    They do not depend on a budget: of those that keep within one, the one that does the fewest operations again is
-    taken, so more bytes never make a program slower. `given` is the user's policy, whose verdicts are fixed first.
+    The plans do not depend on the budget, which only selects the fastest that fits: so more bytes never make the
+    estimated time longer. `given` is the user's policy, whose verdicts are fixed first.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Planner:
         self._bytes: dict[Plan, int] = {}
 
     def _chains(self) -> Iterator[Chain]:
-        """The chain, and one whose stages at the ends of skips are checkpoints.
+        """The chain, and the same chain where every stage that reads a skip connection is a checkpoint.
 
-        The cotangents that a stage without a checkpoint hands far back are computed, if light, only when they are
-        used: what they are made of is there until then.
+        Without a checkpoint, XLA computes the cotangent of a skip connection only when it is used, if that is light
+        work, and keeps its operands alive until then.
         """
         yield self.chain
         ends = self.program.ends_of_skips()
@@ -116,7 +116,7 @@ class Planner:
             yield replace(self.chain, options=options)
 
     def _written(self, everything: Plan) -> list[Plan]:
-        """What people write: bodies of loops, stages, blocks or nearly all under a policy, and all else as it is."""
+        """Plans that people write by hand: loop bodies, stages, blocks or nearly everything under one policy."""
         found = [
             (*everything[:k], Save(k, k + 1, option), *everything[k + 1 :])
             for k, options in enumerate(self.chain.options)
@@ -149,7 +149,7 @@ class Planner:
         return [Candidate(NO_CHECKPOINT, self.all.bytes, rounded(time), again)]
 
     def _wholes(self) -> list[tuple[int, int]]:
-        """All stages, and those without what is before or behind most of them, as far as there is time."""
+        """Runs of all stages, or of all but some at the ends, as far as there is time to weigh them."""
         size, each = self.program.size, len(WRITTEN) * effort(self.program.jaxpr)
         found = [(first, last) for last in range(size, size // 2, -1) for first in (0, 1)]
         return [(first, last) for first, last in found[: WORK // max(each, 1)] if first < last]
@@ -162,7 +162,7 @@ class Planner:
         return Candidate(plan, peak, rounded(time), again)
 
     def _faster(self, found: Iterable[Candidate]) -> Iterator[Plan]:
-        """The same plans where what is saved, because there is room, is faster to compute again."""
+        """The same plans, without saving what is faster to recompute."""
         for c in found:
             yield self.chain.faster(c.plan)
             if transforms.mapping_time(c.bytes):
@@ -181,12 +181,12 @@ class Planner:
         return _envelope([replace(c, bytes=self.bytes_of(c)) for c in self.plans])
 
     def weighed(self) -> list[Candidate]:
-        """The plans that have been simulated, but for those that another betters."""
+        """The simulated plans that no other plan betters."""
         asked = [c for c in self.plans if c.plan in self._bytes]
         return _envelope([replace(c, bytes=self.bytes_of(c)) for c in asked])
 
     def bytes_of(self, c: Candidate) -> int:
-        """The bytes that a plan needs, with what the compiler may need more, and the least at least."""
+        """The bytes that a plan needs, with the margin; never fewer than the least of all plans."""
         return max(self._simulated(c), self.least)
 
     def _simulated(self, c: Candidate) -> int:
@@ -202,7 +202,7 @@ class Planner:
 
     @property
     def everything(self) -> int:
-        """The bytes that saving everything needs which the user's policy does not decide."""
+        """The bytes that are needed to save everything, as far as the user's policy leaves it open."""
         return self.bytes_of(self.all)
 
     def need(self, plan: Plan) -> int:
@@ -213,7 +213,7 @@ class Planner:
         return needed(both_passes(jaxpr, self.unknown, _policy_of(plan)).jaxpr)
 
     def _decided(self) -> int:
-        """The operations that are done again whatever the plan, because the user's policy says so."""
+        """The operations that every plan recomputes, because the user's policy says so."""
         if not self.apart:
             return 0
         whole = self.program.jaxpr
@@ -238,7 +238,7 @@ class Planner:
         )
 
     def _under(self, runs: Sequence[tuple[int, int]]) -> list[list[Save]]:
-        """For each policy that people write runs of stages under it."""
+        """For each policy that people write: the runs of stages under that policy."""
         found: list[list[Save]] = [[] for _ in WRITTEN]
         keys = [self.program.weighed(*run) for run in runs]
         under = {key: Weighing(*key, self.given).under_policies(self._most) for key in {*keys}}
@@ -250,8 +250,8 @@ class Planner:
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes.
 
-        Where there is no time for all, those are passed over that need far more, as those of about the same estimate
-        let expect: none is expected to need more than one of a higher estimate.
+        If there is no time to simulate all plans, those are skipped that are expected to need far more bytes, judging
+        by the simulated plans with estimates above and below theirs.
         """
         known = sorted((c.bytes, self._simulated(c)) for c in self.known)
         estimates, needs = map(np.array, zip(*known, strict=True))
@@ -273,7 +273,7 @@ def _policy_of(plan: Plan) -> transforms.Policy:
 
 
 def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
-    """The blocks from a stage on, and the steps of the stages that are in none."""
+    """A plan: the blocks from a stage on, and `others` for the stages that are in no block."""
     found = [*others[:begin]]
     while (k := found[-1].last if found else 0) < len(others):
         found.append(blocks.get(k, others[k]))
@@ -291,7 +291,7 @@ def needed(jaxpr: Jaxpr) -> int:
 
 
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
-    """The plans that no other betters, those of fewest bytes first."""
+    """The plans that no other betters, by bytes."""
     kept: list[Candidate] = []
     for c in sorted(found, key=lambda c: (c.bytes, c.cost)):
         if not kept or c.cost < kept[-1].cost:

@@ -23,7 +23,7 @@ LEVELS = 512
 DEPTH = 1
 """How deep runs may be: within one of depth 1 every stage saves by an option.
 
-Deeper ones need little less, and XLA:CPU orders them worse than they are simulated.
+Deeper runs save little more memory, and XLA:CPU schedules them worse than the simulation assumes.
 """
 
 MOST = 48
@@ -55,7 +55,7 @@ class Chain:
 
     @cached_property
     def forward_needs(self) -> np.ndarray:
-        """The bytes to go through stages [s, t) once, keeping nothing but what later ones use."""
+        """The peak of running stages [s, t) forward once, where only the results that later stages use are kept."""
         size = len(self.options)
         found = np.zeros((size + 1, size + 1), np.int64)
         own = [self.options[k][0].forward + self.crossing[k, k + 1] for k in range(size)]
@@ -65,7 +65,7 @@ class Chain:
         return found
 
     def needs(self, save: Save) -> int:
-        """The bytes to go through stages and back, besides those that are there before."""
+        """The peak of running stages forward and backward, without the bytes that are there before."""
         option, cotangents = save.option, max(self.cotangents[save.first : save.last])
         return option.kept + max(option.backward + cotangents, option.forward)
 
@@ -89,10 +89,10 @@ class Chain:
         return most
 
     def faster(self, plan: Plan, mapped: bool = False) -> Plan:
-        """The plan that needs no more bytes, whose stages save less where computing it again takes less time.
+        """The plan, at no higher peak, but without saving what is faster to recompute.
 
-        The search saves what there is room for: it counts operations alone. `mapped` says whether a byte that is kept
-        is mapped in each call.
+        The search counts operations only, and saves whatever there is room for. `mapped` says whether the memory of a
+        saved byte is mapped anew in each call.
         """
         most, here = self.peak(plan), 0
         found: list[Save | Again] = []
