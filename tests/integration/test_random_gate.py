@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tests.integration import random_layers
 from tests.integration.random_gate import PLACES, Access, Loop, assert_in_place, draw
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_no_step_of_a_random_loop_copies_an_array(seed: int) -> None:
     assert_in_place(draw(seed), seed)
+
+
+@pytest.mark.parametrize("seed", [*range(4), 8, 11, 12, 37])
+def test_no_step_of_a_gradient_of_layers_copies_an_array(seed: int) -> None:
+    random_layers.assert_in_place(random_layers.draw(seed), seed)
 
 
 AT = {name: k for k, (name, _) in enumerate(PLACES)}

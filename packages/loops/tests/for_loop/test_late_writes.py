@@ -124,6 +124,29 @@ def test_what_is_carried_whole_reads_before_the_writes(step: Callable[..., None]
         np.testing.assert_allclose(got, x)
 
 
+@pytest.mark.parametrize("made", [lambda c: c[0], lambda c: c.sum(), lambda c: tanh(c @ c)])
+def test_a_write_of_what_is_carried_whole_comes_after_a_read(made: Callable[[Any], Any]) -> None:
+    """To read `s` as a whole ends the phase that reads `r[i]`; what is made of `s` has not passed its order."""
+
+    def run(r: Any, s: Any) -> Any:
+        def body(i: Any, refs: Any) -> None:
+            r, s = refs
+            old = tanh(r[i])
+            carried = s[...]
+            r[i] = made(carried)
+            s[...] = 0.5 * carried + old
+
+        return for_loop(SIZE, body, (r, s))
+
+    s = np.linspace(0.0, 1.0, SIZE // 2)
+    assert not copies(run, X, s)
+    r, want = X.copy(), s
+    for i in range(SIZE):
+        r[i], want = made(want), 0.5 * want + np.tanh(r[i])
+    for got, x in zip(jit(run)(X, s), (r, want), strict=True):
+        np.testing.assert_allclose(got, x)
+
+
 def relaxed(a: Any) -> Any:
     """A sweep of Gauss and Seidel: what a cell gets, the next one reads."""
 

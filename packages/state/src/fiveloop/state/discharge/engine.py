@@ -119,6 +119,7 @@ class _Discharger:
         self.now = 0
         self.from_reads: dict[ir.Var, None] = {}
         self.open: dict[ir.Var, None] = {}
+        self.ordered: dict[ir.Var, None] = {}
         self.env = ir.Environment[Value | Cell]()
         index = None if counter is None else args[counter]
         self.phases = DischargeContext(
@@ -152,6 +153,8 @@ class _Discharger:
             self.from_reads.update(dict.fromkeys(eqn.outvars))
         if self.phases.num_reads > num_reads or any(a in self.open for a in inputs):
             self.open.update(dict.fromkeys(eqn.outvars))
+        if any(a in self.ordered for a in inputs):
+            self.ordered.update(dict.fromkeys(eqn.outvars))
         return outs
 
     def _value(self, atom: Any) -> Value:
@@ -166,9 +169,9 @@ class _Discharger:
         values = [x for x in used if isinstance(x, Value) and not isinstance(x.aval, AbstractRef)]
         return util.dedupe(values)
 
-    def depends(self, x: Value) -> bool:
-        """Whether a value depends on what was read from Refs in this step."""
-        return any(self.env[v] is x for v in self.from_reads)
+    def is_ordered(self, x: Value) -> bool:
+        """Whether a value depends on what has passed an order in this step."""
+        return any(self.env[v] is x for v in self.ordered)
 
     def is_open(self, x: Value) -> bool:
         """Whether it depends on elements read in this phase."""
@@ -177,7 +180,9 @@ class _Discharger:
     def _replace(self, old: ad.Values, new: ad.Values) -> None:
         twins = {id(x): y for x, y in zip(old, new, strict=True)}
         for v in self.from_reads:
-            self.env[v] = twins.get(id(self.env[v]), self.env[v])
+            if id(self.env[v]) in twins:
+                self.env[v] = twins[id(self.env[v])]
+                self.ordered[v] = None
         self.open.clear()
 
 

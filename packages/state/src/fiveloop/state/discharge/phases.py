@@ -4,8 +4,8 @@ In the body of a loop, writes wait. A read goes to the contents at the start of 
 from a waiting write where the index is the same. At the end of a phase the values and indices of the
 waiting writes, every value read before that is used after, and whole arrays made of such values, pass
 through `order`; then all writes are carried out in program order. A write in a later phase whose value
-depends on nothing read passes through one more, that comes after the first. So no read can be moved past
-a write of its array, which would make XLA copy the array in every step.
+depends on nothing that has passed an order passes through one more, that comes after the first. So no read can be
+moved past a write of its array, which would make XLA copy the array in every step.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Crossing = Callable[[Cell | None], list[Value]]
 class Trace(Protocol):
     """What values of a step depend on."""
 
-    def depends(self, x: Value) -> bool:
-        """Whether a value depends on what was read from Refs in this step."""
+    def is_ordered(self, x: Value) -> bool:
+        """Whether a value depends on what has passed an order in this step."""
 
     def is_open(self, x: Value) -> bool:
         """Whether it depends on elements read in this phase, and so has not passed an order since."""
@@ -259,9 +259,9 @@ class DischargeContext:
         )
 
     def _is_late(self, waiting: Sequence[tuple[Cell, Write]]) -> bool:
-        """Whether a write, to what an earlier phase has read, depends on nothing that was read: it would come first."""
+        """Whether a write, to what an earlier phase has read, depends on nothing ordered there: it would come first."""
         return self._trace is not None and any(
-            any(cell is c for c, _ in self._reads) and not self._trace.depends(write.value)
+            any(cell is c for c, _ in self._reads) and not self._trace.is_ordered(write.value)
             for cell, write in waiting
         )
 
