@@ -153,6 +153,27 @@ def test_a_value_that_the_rule_alone_holds_has_no_part_in_the_result() -> None:
         assert_near(wrap(grad(lambda a: by_rule_alone(a, 3.0)))(2.0), 0.0)
 
 
+def test_a_rule_hands_a_closed_over_value_through_a_call() -> None:
+    """The value is a tracer of a trace that has ended when the rule runs: another stands for it."""
+
+    def f(x: Any) -> Any:
+        scale = (x * 2.0).astype(np.int32)
+
+        @custom_jvp
+        def g(v: Any) -> Any:
+            return v * v
+
+        @g.defjvp
+        def rule(primals: Any, tangents: Any) -> Any:
+            (v,), (t,) = primals, tangents
+            return v * v, 2.0 * v * t * jit(lambda k: (k, k + 1))(scale)[0]
+
+        return g(x)
+
+    for wrap in WRAPS:
+        assert_near(wrap(grad(f))(1.5), 9.0)
+
+
 @pytest.mark.parametrize("kind", [by_jvp, by_vjp])
 def test_a_closed_over_value_has_no_derivative(kind: Function) -> None:
     for f in (grad(jit(kind)), jit(grad(kind))):

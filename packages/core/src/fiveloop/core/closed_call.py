@@ -99,7 +99,7 @@ def bind_call(prim: ir.Primitive[Any], operands: ad.Values, p: Any) -> list[Valu
     if inner is jaxpr or others or [x.aval for x in operands] != jaxpr.in_avals:
         return trace.bind(prim, *operands, params=p)
     for x in operands:
-        trace.check_live(x)  # also one that is only handed on
+        trace.check_live(trace.stand_in(x, trace.current_trace()))  # also one handed on alone
     at_hand = ir.Environment[Value](zip(jaxpr.invars, operands, strict=True))
     if inner.outvars or inner.effects:
         computed = trace.bind(prim, *operands, params=ir.with_jaxprs(p, lambda _: inner))

@@ -162,6 +162,19 @@ def moves_windows(eqn: ir.Eqn) -> bool:
     return labels[: len(batch)] != batch or (eqn.primitive is prims.put_p and labels == batch)
 
 
+def widened_in_loop(body: rules.Body) -> set[ir.Var]:
+    """The binders of bfloat16 that a loop's body only reads, but for what it contracts: older compilers widen them."""
+    jaxpr, changed = body.jaxpr, ir.mutated_positions(body.jaxpr.effects)
+    contracts = [e for e in jaxpr.eqns if e.primitive is prims.dot_general_p]
+    contracted = ir.used_vars([a for e in contracts for a in e.invars])
+    return {
+        v
+        for k, v in enumerate(jaxpr.invars if recomputes_in_branches() else ())
+        if v.aval.dtype.name == "bfloat16" and v not in contracted
+        if k < body.carry or (v.aval.accumulates and k not in changed)
+    }
+
+
 def bodies(eqn: ir.Eqn) -> list[rules.Body]:
     """The bodies of an equation that holds programs."""
     rule = rules.bodies_rules.find(eqn.primitive)

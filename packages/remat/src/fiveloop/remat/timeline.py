@@ -94,9 +94,11 @@ class _Layout(Operations):
         self.add_fillings(fused)
         self.run_breadth_first(fused)
         last = self.last_uses(fused)
+        begin = dict.fromkeys(self.converted_before(), 0)
+        for v in begin:
+            last[v] = len(self.ops) - 1
         owner, over = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
-        begin: dict[int, int] = {}
         for place, op in enumerate(self.ops):
             # Equal fillings are made once, and copied at once for each loop, by an older compiler for each scatter.
             if op.bodies or (op.over and kinds.picks(op.eqn) and recomputes_in_branches()):
@@ -122,8 +124,16 @@ class _Layout(Operations):
         if self.wide:
             buffers += self.copied_in_branches([*inner])
             buffers += self.tables([*inner])
+            buffers += self.widened([*inner])
         eqns = tuple(op.eqn for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, tuple(op.number for op in self.ops))
+
+    def converted_before(self) -> list[int]:
+        """What a loop only reads and contracts, in four bytes for two: the compiler converts it before the loop."""
+        stays = {old for v, old in zip(self.results, self.carried, strict=False) if v == old}
+        changes = {*self.carried} - stays
+        given = {x for x in range(self.num_given) if self.role == "loop" and x not in changes}
+        return [v for (x, shape), v in self.flat.items() if shape is None and x in given]
 
     def dearest(self, op: Op) -> Timeline:
         """What the dearest of an equation's bodies needs."""
@@ -141,6 +151,21 @@ class _Layout(Operations):
             if size and op.bodies[0].role != "loop":
                 found.append(Buffer(size, op.eqn, 0, k, k))
         return found
+
+    def widened(self, places: Sequence[int]) -> list[Buffer]:
+        """The copies in four bytes of what loops only read: the compiler converts each once, before the first loop."""
+        spans: dict[int, tuple[int, int]] = {}
+        for k in places:
+            op = self.ops[k]
+            for body in op.bodies:
+                # The last binders of a body stand for the last operands.
+                pairs = zip(reversed(body.jaxpr.invars), reversed(op.ins), strict=False)
+                read = kinds.widened_in_loop(body) if body.role == "loop" else ()
+                for x in [x for v, x in pairs if v in read]:
+                    spans[x] = spans.get(x, (k, k))[0], k
+        return [
+            Buffer(2 * self.sizes[x], self.ops[k].eqn, 0, k, end) for x, (k, end) in spans.items()
+        ]
 
     def tables(self, places: Sequence[int]) -> list[Buffer]:
         """The tables of the operands and results of equations with bodies, and what counts or chooses.

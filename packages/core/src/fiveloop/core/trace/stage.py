@@ -47,6 +47,15 @@ def _alias_of(x: arrays.Array) -> arrays.Array:
     return found
 
 
+def stand_in(x: Value, trace: tracer.Trace | None) -> Value:
+    """What is meant under a trace by a value that a function closes over which is traced again: see `stage`."""
+    while trace is not None:
+        if isinstance(trace, StageTrace) and id(x) in trace.stand_ins:
+            return trace.stand_ins[id(x)]
+        trace = trace.parent
+    return x
+
+
 class StageTrace(tracer.Trace):
     """Writes every operation down. A value of another trace, or a Ref, becomes a leading operand."""
 
@@ -88,7 +97,7 @@ class StageTrace(tracer.Trace):
 
     def _capture(self, original: Value) -> ir.Var:
         original.check_operand()
-        x = self._stand_in(original)
+        x = stand_in(original, self)
         if type(x) is StageTracer and x._trace is self:
             return x.binder
         tracer.check_reached(x, self.parent)
@@ -102,15 +111,6 @@ class StageTrace(tracer.Trace):
                 held = x.owner.stands_for.get(id(x), original)
             self._captured[id(x)] = (x, held, ir.Var(x.aval, hint))
         return self._captured[id(x)][2]
-
-    def _stand_in(self, x: Value) -> Value:
-        """What is meant by a value that a function closes over which is traced again: see `stage`."""
-        trace: tracer.Trace | None = self
-        while trace is not None:
-            if isinstance(trace, StageTrace) and id(x) in trace.stand_ins:
-                return trace.stand_ins[id(x)]
-            trace = trace.parent
-        return x
 
     @property
     def captured(self) -> tuple[list[Value], list[ir.Var]]:

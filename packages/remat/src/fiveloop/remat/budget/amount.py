@@ -44,7 +44,7 @@ class Amount:
         size = int(self.size)
         decimal = [f"{size / 10**k:.4g} {unit}" for k, unit in _DECIMAL if size >= 10**k]
         ways = [shown(size), *decimal]
-        return next((way for way in ways if amount(way).size == size), ways[0])
+        return next((way for way in ways if amount(way).size == size), f"{size} B")
 
 
 class UnattainableError(ValueError):
@@ -53,6 +53,9 @@ class UnattainableError(ValueError):
     def __init__(self, message: str, least: int) -> None:
         super().__init__(message)
         self.least = least
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.least)
 
 
 @dataclass(frozen=True)

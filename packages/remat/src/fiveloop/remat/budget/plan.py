@@ -11,10 +11,10 @@ import numpy as np
 from fiveloop.core import Jaxpr, errors, ir, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.remat import operations, timeline
+from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
-from fiveloop.remat.budget.plans import NO_CHECKPOINT, Plan, Save, rounded
+from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
@@ -29,10 +29,12 @@ FIRST, SURE = 3, 0.85
 search. Any other plan is assumed to need at least `SURE` times the bytes that one interpolates between them.
 """
 
-ROOM, LOOPS, BRANCHES, BARRIERS, SHORT, SLACK = 128, 1.06, 1.11, 1.12, 1.25, 1.15
+ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
+SHORT, SHORT_LOOPS = 1.45, 1.9
 """The margin: a plan is taken to need `ROOM` bytes plus a factor times its simulated peak. The factor depends on what
-is at the peak: `LOOPS` for a loop, `SHORT` for numbers of two bytes, of which XLA fuses less, and for all else
-`BRANCHES` or `BARRIERS`, by how the compiler is made to recompute. `SLACK` is the factor for a sum of stages' peaks.
+is at the peak: `LOOPS` for a loop, and for all else `BRANCHES` or `BARRIERS`, by how the compiler is made to recompute;
+`SHORT_LOOPS` and `SHORT` where there are floats of two bytes, of which XLA fuses less, and which it widens to four for
+some operations and not for others. `SLACK` is the factor for a sum of stages' peaks.
 
 `benchmarks/remat/margin.py` measures the factors of other programs. A compiled program may need 1.05 of its budget.
 """
@@ -116,7 +118,7 @@ class Planner:
             yield replace(self.chain, options=options)
 
     def _written(self, everything: Plan) -> list[Plan]:
-        """Plans that people write by hand: loop bodies, stages, blocks or nearly everything under one policy."""
+        """Plans that people write: loop bodies, stages, blocks, groups or nearly everything under one policy."""
         found = [
             (*everything[:k], Save(k, k + 1, option), *everything[k + 1 :])
             for k, options in enumerate(self.chain.options)
@@ -135,6 +137,9 @@ class Planner:
                 others = (*everything[:begin], *own[begin:end], *everything[end:])
                 found += [others, _of_blocks({s.first: s for s in of_blocks}, others, begin)]
             found += [(*everything[: s.first], s, *everything[s.last :]) for s in of_wholes]
+        for groups in self.program.groups():
+            runs = [Again(first, last, everything[first:last]) for first, last in groups]
+            found.append((*runs, *everything[groups[-1][1] :]))
         return found
 
     def _unchanged(self) -> list[Candidate]:
@@ -283,9 +288,11 @@ def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
 def needed(jaxpr: Jaxpr) -> int:
     """The bytes that a program needs, with a margin."""
     line = timeline.upper(jaxpr)
+    avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]
+    short = any(a.dtype.itemsize == 2 and a.differentiable for a in avals)
     if line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)]):
-        return ROOM + int(line.peak * LOOPS)
-    if any(operations.is_kept_short(b.eqn.outvars[b.position].aval) for b in line.at_peak):
+        return ROOM + int(line.peak * (SHORT_LOOPS if short else LOOPS))
+    if short:
         return ROOM + int(line.peak * SHORT)
     return ROOM + int(line.peak * (BRANCHES if recomputes_in_branches() else BARRIERS))
 
@@ -373,7 +380,8 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
     chosen = planner.within(size)
     if chosen is None:
         raise UnattainableError(
-            f"checkpoint: budget: {p.origin.name} needs {shown(least)} ({least} bytes) at least, and the budget is "
+            f"checkpoint: budget: the smallest plan for {p.origin.name} needs {shown(least)} ({least} bytes, with the "
+            f"margin), and the budget is "
             f"{p.budget}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
             least,
         )

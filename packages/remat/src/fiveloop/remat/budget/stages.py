@@ -118,6 +118,16 @@ class Program:
         firsts = [(k, ends[0]) for k in (0, 2)]
         return [(a, b) for a, b in [*firsts, *found] if b > a + 1]
 
+    def groups(self) -> list[list[tuple[int, int]]]:
+        """Ways to divide equal parts of the program evenly: runs of so many parts each, but for the last ones."""
+        kinds = [self.weighed(k, k + 1) for k in range(self.size)]
+        for period in range(1, self.size // 4 + 1):
+            equal = sum(a == b for a, b in zip(kinds, kinds[period:], strict=False))
+            if 3 * equal > 2 * (self.size - period):
+                lengths = range(period, self.size // 2 + 1, period)
+                return [[(k, k + n) for k in range(0, self.size - n, n)] for n in lengths if n > 1]
+        return []
+
     def weighed(self, first: int, last: int) -> tuple[Jaxpr, util.Mask]:
         """The jaxpr of some stages, or one that costs the same, and which of its inputs are unknown."""
         stage = self.stage(first, last)
