@@ -324,6 +324,10 @@ class Jaxpr:
             self._memo.popitem(last=False)
         return made
 
+    def remembers(self, key: Hashable) -> bool:
+        """Whether the result of a transform is remembered."""
+        return key in self._memo
+
     def replace(self, **changes: Any) -> Jaxpr:
         """A copy with some fields changed; effects are found anew."""
         kept = {name: getattr(self, name) for name in ("invars", "eqns", "outvars", "name")}

@@ -24,10 +24,30 @@ def dce(
       in (b,) } (False, True)
     """
     outs = util.select_by(used_outs, jaxpr.outvars)
-    eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
+    if all(used_outs) and is_minimal(jaxpr):
+        eqns: Sequence[ir.Eqn] = jaxpr.eqns
+        used = ir.used_by(eqns, outs)
+    else:
+        eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
     kept = util.full(keep_ins, len(jaxpr.invars))
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, kept, strict=True))
-    return ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name), mask
+    if all(mask) and is_minimal(jaxpr) and len(outs) == len(jaxpr.outvars):
+        return jaxpr, mask
+    return minimal(ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name)), mask
+
+
+_MINIMAL = ("minimal",)
+
+
+def minimal(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
+    """The jaxpr, noted to hold no dead code if all its results are used: at any depth, so it is looked for once."""
+    jaxpr.remember(_MINIMAL, lambda: True)
+    return jaxpr
+
+
+def is_minimal(jaxpr: ir.Jaxpr) -> bool:
+    """Whether no dead code is known to be left in a jaxpr of which all results are used."""
+    return jaxpr.remembers(_MINIMAL)
 
 
 passes.register_pass(

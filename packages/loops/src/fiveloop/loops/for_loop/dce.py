@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import ir, rules, util
+from fiveloop.core import ir, rules, transforms, util
 from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.analysis.slots import drop_dead_writes
 from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state, stateful
@@ -25,8 +25,10 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
     unwanted = [
         v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
     ]
-    body = drop_dead_writes(p.body, p.nsteps, unwanted, reverse=p.reverse)
-    body = needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
+    body = p.body
+    if not all(wanted) or not transforms.is_minimal(body):
+        body = drop_dead_writes(body, p.nsteps, unwanted, reverse=p.reverse)
+        body = needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = ir.used_by(body.eqns)
     kept = [
         v in touched or (w and state) or (k == 0 and bool(p.counted))
@@ -36,8 +38,11 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
     outvars = [v for v in outs if v is not None]
     if not outvars and not body.effects and not body.eqns:
         return [False] * len(kept), None
+    if all(kept) and body is eqn.params.body:
+        return kept, eqn
     # body : [i, *kept operands as the body has them] -> []
-    body = body.replace(invars=[body.invars[0], *util.select_by(kept, body.invars[1:])])
+    left = [body.invars[0], *util.select_by(kept, body.invars[1:])]
+    body = transforms.minimal(body.replace(invars=left))
     num_consts = sum(kept[: p.num_consts])
     params = replace(p, body=body, num_consts=num_consts, record=p.record.keeping(kept))
     return kept, rules.new_eqn(for_p, util.select_by(kept, eqn.invars), params, outvars, eqn.source)
