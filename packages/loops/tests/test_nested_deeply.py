@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, make_jaxpr, transforms
+from fiveloop.core import Jaxpr, grad, ir, make_jaxpr, transforms
 from fiveloop.core.primitives.special import sin
 from fiveloop.loops import cond, scan
+from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.for_loop import dce
 
 
@@ -27,9 +29,13 @@ def nested(depth: int, x: Any) -> Any:
 def bodies_searched(depth: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many bodies of loops are searched for dead code in a trace of the gradient."""
     searched = []
-    given = dce.needed_body
+
+    def searching(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
+        searched.append(body)
+        return needed_body(body, wanted)
+
     with monkeypatch.context() as patch:
-        patch.setattr(dce, "needed_body", lambda *args: (searched.append(args), given(*args))[1])
+        patch.setattr(dce, "needed_body", searching)
         make_jaxpr(grad(lambda x: nested(depth, x).sum()))(np.ones((2, 2)))
     return len(searched)
 
