@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import xml.etree.ElementTree as ET
 from functools import cache
 from itertools import combinations
@@ -398,6 +399,8 @@ def test_budgets_that_cannot_be_met_have_a_line() -> None:
     with pytest.raises(UnattainableError, match="and the budget is 24 kB; give it more") as raised:
         grad(checkpoint(pair, budget="24 kB"))(np.ones((64, 64), np.float32))
     assert raised.value.least > 24_000
+    copied = pickle.loads(pickle.dumps(raised.value))
+    assert (str(copied), copied.least) == (str(raised.value), raised.value.least)
     with pytest.raises(
         ValueError, match=r"pareto: pair needs .* more than every one of the budgets"
     ):
@@ -470,7 +473,7 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
     ws, x = {"w": [np.ones((64, 64), np.float32)] * 6}, np.ones((128, 64), np.float32)
     f = checkpoint(deep, budget=0.0)
     in_some = explain_residuals(lambda ws: f(ws, 2, x), ws)
-    with pytest.raises(ValueError, match=rf"\({in_some.choices[0].least} bytes\) at least"):
+    with pytest.raises(ValueError, match=rf"\({in_some.choices[0].least} bytes, with the"):
         grad(checkpoint(deep, budget="1 kB"))(ws, 2, x)
     assert (in_some.arguments, in_some.to_dict()["arguments"]) == (("`ws`",), ["`ws`"])
     in_all = explain_residuals(f, ws, 2, x)
@@ -551,3 +554,15 @@ def test_a_budget_with_room_for_a_policy_is_no_slower_where_runs_hold_branches()
     found = pareto(branches, x, budgets=[1.0])
     (ours,) = [p.milliseconds for p in found.points if p.budget]
     assert ours <= min(p.milliseconds for p in found.points)
+
+
+def test_operations_of_loops_of_unknown_length_are_at_least_those_of_a_step() -> None:
+    def f(x: Any, **how: Any) -> Any:
+        go_on, step = lambda s: s[0] < 100, lambda s: (s[0] + 1, fnp.tanh(s[1] * 0.5))
+        return while_loop(go_on, step, (0, x), **how)[1].sum()
+
+    unknown = explain_residuals(lambda x: f(x, checkpoints=4), X)
+    assert unknown.to_dict()["open_ended"] and "again  at least" in str(unknown)
+    assert "one step is counted of loops of unknown length" in str(unknown)
+    known = explain_residuals(lambda x: f(x, max_steps=200), X)
+    assert not known.to_dict()["open_ended"] and "at least" not in str(known)

@@ -78,10 +78,11 @@ class SavedStates:
 class ResidualExplanation:
     """The values that a derivative saves and recomputes, and its temporary memory over time.
 
-    `residuals` are sorted by size, largest first. `flops_again` counts the operations that both passes do, in loops
-    for every step. `moments` list the memory through the forward and then the backward pass; `at_peak` are the
-    buffers that are alive at the peak; `choices` are the plans for budgets; `states` are the loops of which a few
-    states are saved at a time; `arguments` are those in which the derivative is taken. It prints as a table.
+    `residuals` are sorted by size, largest first. `flops_again` counts the operations that both passes do, in loops for
+    every step; if `open_ended`, there are loops of unknown length, of which one step is counted. `moments` list the
+    memory through the forward and then the backward pass; `at_peak` are the buffers that are alive at the peak;
+    `choices` are the plans for budgets; `states` are the loops of which a few states are saved at a time; `arguments`
+    are those in which the derivative is taken. It prints as a table.
     """
 
     name: str
@@ -92,6 +93,7 @@ class ResidualExplanation:
     choices: tuple[Choice, ...] = ()
     states: tuple[SavedStates, ...] = ()
     arguments: tuple[str, ...] = ()
+    open_ended: bool = False
 
     @property
     def bytes(self) -> int:
@@ -131,9 +133,11 @@ class ResidualExplanation:
             shown(self.peak_of("backward")),
         )
         values = number_of(len(self.residuals), "value")
+        least = "at least " * self.open_ended
         return [
             f"saved  {shown(self.bytes)} in {values}, {there} of it there anyway",
-            f"again  {shown_count(self.flops_again)} operations in the backward pass",
+            f"again  {least}{shown_count(self.flops_again)} operations in the backward pass",
+            *["       (one step is counted of loops of unknown length)"] * self.open_ended,
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
             *[f"states {s}" for s in self.states],
@@ -152,6 +156,7 @@ class ResidualExplanation:
             "arguments": list(self.arguments),
             "saved_bytes": self.bytes,
             "flops_again": self.flops_again,
+            "open_ended": self.open_ended,
             "peak_bytes": {
                 "forward": self.peak_of("forward"),
                 "backward": self.peak_of("backward"),
@@ -285,7 +290,15 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         choices_in(halves.known),
         tuple(dict.fromkeys(_saved_states(program, ()))),
         halves.arguments,
+        _is_open_ended(program),
     )
+
+
+@ir.once_per_jaxpr
+def _is_open_ended(jaxpr: Jaxpr) -> bool:
+    """Whether a loop, at any depth, decides at each step whether it goes on."""
+    bodies = [b for eqn in jaxpr.eqns for b in bodies_of(eqn)]
+    return any(b.role == "condition" or _is_open_ended(b.jaxpr) for b in bodies)
 
 
 def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
