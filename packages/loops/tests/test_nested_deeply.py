@@ -49,6 +49,6 @@ def test_dead_code_is_searched_for_once_at_each_depth(monkeypatch: pytest.Monkey
 def test_a_jaxpr_without_dead_code_is_the_same_one_afterwards() -> None:
     jaxpr = make_jaxpr(lambda x: nested(2, x))(np.ones((2, 2)))
     small, mask = transforms.dce(jaxpr, (True,))
-    assert transforms.is_minimal(small) and mask == (True,)
+    assert mask == (True,)
     assert transforms.dce(small, (True,), False)[0] is small
     assert not transforms.dce(small, (False,))[0].outvars

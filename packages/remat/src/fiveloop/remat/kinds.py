@@ -164,12 +164,14 @@ def moves_windows(eqn: ir.Eqn) -> bool:
 
 def widened_in_loop(body: rules.Body) -> set[ir.Var]:
     """The binders of bfloat16 that a loop's body only reads, but for what it contracts: older compilers widen them."""
+    if not recomputes_in_branches():
+        return set()
     jaxpr, changed = body.jaxpr, ir.mutated_positions(body.jaxpr.effects)
     contracts = [e for e in jaxpr.eqns if e.primitive is prims.dot_general_p]
     contracted = ir.used_vars([a for e in contracts for a in e.invars])
     return {
         v
-        for k, v in enumerate(jaxpr.invars if recomputes_in_branches() else ())
+        for k, v in enumerate(jaxpr.invars)
         if v.aval.dtype.name == "bfloat16" and v not in contracted
         if k < body.carry or (v.aval.accumulates and k not in changed)
     }

@@ -24,30 +24,23 @@ def dce(
       in (b,) } (False, True)
     """
     outs = util.select_by(used_outs, jaxpr.outvars)
-    if all(used_outs) and is_minimal(jaxpr):
-        eqns: Sequence[ir.Eqn] = jaxpr.eqns
+    done = all(used_outs) and jaxpr.remembers(_MINIMAL)
+    eqns: Sequence[ir.Eqn] = jaxpr.eqns
+    if done:
         used = ir.used_by(eqns, outs)
     else:
-        eqns, used = ir.needed(jaxpr.eqns, outs, smaller)
+        eqns, used = ir.needed(eqns, outs, smaller)
     kept = util.full(keep_ins, len(jaxpr.invars))
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, kept, strict=True))
-    if all(mask) and is_minimal(jaxpr) and len(outs) == len(jaxpr.outvars):
+    if done and all(mask):
         return jaxpr, mask
-    return minimal(ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name)), mask
+    made = ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name)
+    made.remember(_MINIMAL, lambda: True)
+    return made, mask
 
 
-_MINIMAL = ("minimal",)
-
-
-def minimal(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
-    """The jaxpr, noted to hold no dead code if all its results are used: at any depth, so it is looked for once."""
-    jaxpr.remember(_MINIMAL, lambda: True)
-    return jaxpr
-
-
-def is_minimal(jaxpr: ir.Jaxpr) -> bool:
-    """Whether no dead code is known to be left in a jaxpr of which all results are used."""
-    return jaxpr.remembers(_MINIMAL)
+_MINIMAL = ("dce", "minimal")
+"""Remembered by a jaxpr without dead code, at any depth, if all its results are used: it is not searched again."""
 
 
 passes.register_pass(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import ir, rules, transforms, util
+from fiveloop.core import ir, rules, util
 from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.analysis.slots import drop_dead_writes
 from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state, stateful
+
+_MINIMAL = ("for_dce", "minimal")
+"""Remembered by a loop's body without dead code, if all the loop's results are used: it is not searched again."""
 
 
 def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
@@ -26,7 +29,7 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
         v for v, w, state in zip(p.body.invars[1:], wanted, states, strict=True) if state and not w
     ]
     body = p.body
-    if not all(wanted) or not transforms.is_minimal(body):
+    if not all(wanted) or not body.remembers(_MINIMAL):
         body = drop_dead_writes(body, p.nsteps, unwanted, reverse=p.reverse)
         body = needed_body(body, [v for v, w in zip(p.body.invars[1:], wanted, strict=True) if w])
     touched = ir.used_by(body.eqns)
@@ -41,8 +44,8 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
     if all(kept) and body is eqn.params.body:
         return kept, eqn
     # body : [i, *kept operands as the body has them] -> []
-    left = [body.invars[0], *util.select_by(kept, body.invars[1:])]
-    body = transforms.minimal(body.replace(invars=left))
+    body = body.replace(invars=[body.invars[0], *util.select_by(kept, body.invars[1:])])
+    body.remember(_MINIMAL, lambda: True)
     num_consts = sum(kept[: p.num_consts])
     params = replace(p, body=body, num_consts=num_consts, record=p.record.keeping(kept))
     return kept, rules.new_eqn(for_p, util.select_by(kept, eqn.invars), params, outvars, eqn.source)

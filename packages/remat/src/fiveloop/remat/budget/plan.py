@@ -381,8 +381,8 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
     if chosen is None:
         raise UnattainableError(
             f"checkpoint: budget: the smallest plan for {p.origin.name} needs {shown(least)} ({least} bytes, with the "
-            f"margin), and the budget is "
-            f"{p.budget}; give it more, or a fraction from 0.0 to 1.0{errors.at_source(source)}",
+            f"margin), and the budget is {p.budget}; give it more, or a fraction from 0.0 to 1.0"
+            f"{errors.at_source(source)}",
             least,
         )
     # A plan of more bytes than saving everything needs was weighed only to be passed over.
