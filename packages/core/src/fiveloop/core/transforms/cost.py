@@ -27,8 +27,9 @@ count the same, so that fewer of them are never taken for slower; `FUSED` is set
 
 PAGED, MAPPED = 0.5, 2**25
 """Nanoseconds of a byte that the system maps, and from how many bytes in one piece on that is done in each call: the C
-library of Linux gives them back at once. Page faults alone take 0.6, 20,000 of 4 kB in 49 ms; whole gradients get
-faster by 0.1 to 0.4 a byte where the memory is not given back.
+library of Linux gives them back at once. Set by judgement between what page faults take, 0.6 (20,000 of 4 kB in 49 ms),
+and by how much whole gradients get faster where the memory is not given back: 0.2 in the median, 0.1 to 0.3 in the
+middle half of 24 measurements.
 """
 
 LIGHT = 0.5

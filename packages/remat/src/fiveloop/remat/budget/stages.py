@@ -32,6 +32,9 @@ EDGES = 2
 BODY = 4
 """As how many equations one counts that is in a body, which is split, planned and discharged by itself."""
 
+REPEATS = 2 / 3
+"""What share of the stages must be equal to those a period later for the program to be divided in groups of these."""
+
 ALIKE = 0.98
 """Places to cut whose worth differs by less than this ratio are taken or left together."""
 
@@ -123,7 +126,7 @@ class Program:
         kinds = [self.weighed(k, k + 1) for k in range(self.size)]
         for period in range(1, self.size // 4 + 1):
             equal = sum(a == b for a, b in zip(kinds, kinds[period:], strict=False))
-            if 3 * equal > 2 * (self.size - period):
+            if equal > REPEATS * (self.size - period):
                 lengths = range(period, self.size // 2 + 1, period)
                 return [[(k, k + n) for k in range(0, self.size - n, n)] for n in lengths if n > 1]
         return []
