@@ -31,6 +31,7 @@ SMALL = {
     "life": 8,
     "histogram": 64,
     "rk4": 5,
+    "midpoint": 5,
     "prefix_sums": 20,
     "sieve": 50,
     "outputs": 4,

@@ -20,6 +20,7 @@ SIZES = {
     "life": (64, 128, 256),
     "histogram": LONG,
     "rk4": (1_000, 2_000, 4_000),
+    "midpoint": (1_000, 2_000, 4_000),
     "prefix_sums": LONG,
     "sieve": LONG,
     "outputs": (2_500, 5_000, 10_000),

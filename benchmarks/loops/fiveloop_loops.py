@@ -147,6 +147,12 @@ def rk4(data: Data, count: int) -> Any:
     return scan(step, data["y"], length=count)[1]
 
 
+def midpoint(data: Data, count: int) -> Any:
+    """Where the paths of a neural ODE end."""
+    step = lambda y, _: (steps.midpoint(fnp, y, data["v"], data["u"]), None)
+    return scan(step, data["y"], length=count)[0]
+
+
 def prefix_sums(data: Data) -> Any:
     """y[i+1] = y[i] + x[i]."""
     x = data["x"]
@@ -237,6 +243,7 @@ LOOPS = {
     "life": life,
     "histogram": histogram,
     "rk4": rk4,
+    "midpoint": midpoint,
     "prefix_sums": prefix_sums,
     "sieve": sieve,
     "outputs": outputs,

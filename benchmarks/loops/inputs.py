@@ -17,6 +17,7 @@ WRT = {
     "n_body": ("pos", "vel"),
     "histogram": ("x",),
     "rk4": ("y", "p"),
+    "midpoint": ("y", "v", "u"),
     "prefix_sums": ("x",),
     "outputs": ("x",),
     "weights": ("weights", "h"),
@@ -24,7 +25,7 @@ WRT = {
 }
 """The loops that have a gradient, and with respect to which arguments."""
 
-COUNTED = ("n_body", "rk4", "weights")
+COUNTED = ("n_body", "rk4", "midpoint", "weights")
 """The loops whose size is a number of steps that no argument tells."""
 
 FORWARD_ONLY = ("life", "sieve", "three_deep")
@@ -34,7 +35,8 @@ ITEMS_PER_BIN = 8  # of the histogram, on average
 GENERATIONS = 64  # of the game of life
 BATCH, WIDTH = 32, 128  # of the LSTM
 BODIES, PERIOD, SOFTENING = 32, 0.01, 0.1
-TIME_STEP = 0.01  # of the ODE
+TIME_STEP = 0.01  # of the ODEs
+PATHS, UNKNOWNS, HIDDEN = 32, 8, 32  # of the neural ODE
 ROW = 64  # of the rows written through a Ref
 STATE = 256  # of the loop with weights in a Ref
 PASSED = 0.2  # what a cell of the cube passes to each neighbour
@@ -54,6 +56,7 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
         "n_body": (BODIES, 3),
         "histogram": (size // ITEMS_PER_BIN,),
         "rk4": (size, 2),
+        "midpoint": (PATHS, UNKNOWNS),
         "prefix_sums": (size + 1,),
         "outputs": (size, ROW),
         "weights": (STATE,),
@@ -110,6 +113,9 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
             return {"x": normal(size), "k": k.astype(np.int32)}
         case "rk4":
             return {"y": np.array([1.0, 0.5]), "p": np.array([0.7, 1.3, 1.0, 1.0])}
+        case "midpoint":
+            v = [normal(s) / 4 for s in ((UNKNOWNS, HIDDEN), (HIDDEN, UNKNOWNS))]
+            return {"y": normal((PATHS, UNKNOWNS)), "v": v[0], "u": v[1]}
         case "prefix_sums":
             return {"x": normal(size)}
         case "sieve":

@@ -104,6 +104,12 @@ def rk4(data: Data, count: int) -> Any:
     return scan(step, data["y"], length=count)[1]
 
 
+def midpoint(data: Data, count: int) -> Any:
+    """Where the paths of a neural ODE end."""
+    step = lambda y, _: (steps.midpoint(jnp, y, data["v"], data["u"]), None)
+    return scan(step, data["y"], length=count)[0]
+
+
 def prefix_sums(data: Data) -> Any:
     """y[i+1] = y[i] + x[i]."""
 
@@ -163,6 +169,7 @@ LOOPS = {
     "life": life,
     "histogram": histogram,
     "rk4": rk4,
+    "midpoint": midpoint,
     "prefix_sums": prefix_sums,
     "sieve": sieve,
     "outputs": outputs,

@@ -103,6 +103,14 @@ def rk4(data: Data, count: int) -> Array:
     return np.stack(found)
 
 
+def midpoint(data: Data, count: int) -> Array:
+    """Where the paths of a neural ODE end."""
+    y = data["y"]
+    for _ in range(count):
+        y = steps.midpoint(np, y, data["v"], data["u"])
+    return y
+
+
 def prefix_sums(data: Data) -> Array:
     """y[i+1] = y[i] + x[i]."""
     return np.concatenate([np.zeros(1), np.cumsum(data["x"])])
@@ -170,6 +178,7 @@ LOOPS = {
     "life": life,
     "histogram": histogram,
     "rk4": rk4,
+    "midpoint": midpoint,
     "prefix_sums": prefix_sums,
     "sieve": sieve,
     "outputs": outputs,

@@ -68,6 +68,12 @@ def rk4(xp: Any, y: Any, p: Any) -> Any:
     return y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
 
 
+def midpoint(xp: Any, y: Any, v: Any, u: Any) -> Any:
+    """One step of the midpoint rule; the derivative is a network of one hidden layer."""
+    derivative = lambda y: xp.tanh(y @ v) @ u
+    return y + TIME_STEP * derivative(y + 0.5 * TIME_STEP * derivative(y))
+
+
 def layer(xp: Any, weights: Any, x: Any) -> Any:
     """One step of the dear branch: a layer of a network, on one lane."""
     return xp.tanh(weights @ x)
