@@ -18,6 +18,7 @@ from fiveloop.core import (
     make_jaxpr,
     stop_gradient,
     tree_leaves,
+    value_and_grad,
     vmap,
 )
 from fiveloop.core.extend import jaxprs_in
@@ -176,6 +177,21 @@ def test_a_policy_is_obeyed_for_results_of_branches_and_loops(
     plain = [jvp(jit(grad(lambda x, f=f: fnp.sin(f(x)).sum())), (SQUARE,), (MATRIX,))[1]]
     kept_again = [jvp(jit(grad(lambda x: g(x).sum())), (SQUARE,), (MATRIX,))[1]]
     assert_all_close(kept_again, plain)
+
+
+def test_branches_that_are_computed_again_save_what_goes_back_through_them() -> None:
+    """Of each product there is one on the way forward, one again, and one on the way back."""
+
+    def run(x: Any) -> Any:
+        for _ in range(3):
+            x = cond(x[0, 0] > 0, lambda x: fnp.exp(product(x)), lambda x: fnp.sin(product(x)), x)
+        return x.sum()
+
+    jaxpr = make_jaxpr(value_and_grad(checkpoint(run)))(SQUARE)
+    assert products(jaxpr) == 3 * 2 * 3
+    np.testing.assert_allclose(
+        jit(grad(checkpoint(run)))(SQUARE), jit(grad(run))(SQUARE), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_labels_in_loops_and_branches_are_told() -> None:

@@ -88,11 +88,15 @@ def split(
 
 @dataclass(slots=True)
 class _Step:
-    """What became of one equation: what runs in the known half, what in the staged half, and may it run again."""
+    """What became of one equation: what runs in the known half, what in the staged half, and may it run again.
+
+    `whole` is the equation, if both halves have a part of it.
+    """
 
     known: list[ir.Eqn] = field(default_factory=list)
     staged: list[ir.Eqn] = field(default_factory=list)
     again: list[ir.Eqn] = field(default_factory=list)
+    whole: ir.Eqn | None = None
 
     @property
     def replay(self) -> list[ir.Eqn]:
@@ -205,14 +209,19 @@ class _Splitter:
         return self.plan.saves_within(eqn, self.labels)
 
     def _cut(self, rule: rules.Split, unknown: Sequence[bool], eqn: ir.Eqn) -> rules.EqnSplit:
-        inst = [
-            not isinstance(a, ir.Var) or self._is_the_same_later(a) or a in self.unknown
-            for a in eqn.invars
-        ]
         # What is kept of the equation in any case.
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         plan = replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
-        return cut_once(rule, plan, tuple(unknown), tuple(inst), eqn)
+        return cut_once(rule, plan, tuple(unknown), self._at_hand_later(eqn), eqn)
+
+    def _at_hand_later(self, eqn: ir.Eqn) -> util.Mask:
+        """Which operands of an equation the staged half has as they are."""
+        return tuple(
+            [
+                not isinstance(a, ir.Var) or self._is_the_same_later(a) or a in self.unknown
+                for a in eqn.invars
+            ]
+        )
 
     def _keep(self, eqn: ir.Eqn) -> None:
         """Note those results of a known equation that are kept in any case."""
@@ -229,18 +238,16 @@ class _Splitter:
         self.unknown |= {v for e in cut.staged for v in e.outvars}
         self._keep(eqn)
         if cut.again is not None:
-            return _Step(known=cut.known, staged=cut.staged, again=cut.again)
+            return _Step(cut.known, cut.staged, cut.again, eqn)
         again = _replayed(cut.known) or []
         may = self._may_repeat(eqn, cut, again)
-        return _Step(known=cut.known, staged=cut.staged, again=again if may else [])
+        return _Step(cut.known, cut.staged, again if may else [], eqn)
 
     def _may_repeat(self, eqn: ir.Eqn, cut: rules.EqnSplit, again: Sequence[ir.Eqn]) -> bool:
         """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
         if self._uses_lost(eqn) or any(map(ir.must_stay, again)):
             return False
-        made = {v for known in again for v in known.outvars}
-        used = ir.used_by(cut.staged)
-        saves = not made <= set(eqn.outvars) or not made.isdisjoint(used)
+        saves = _hands_over(eqn, again, cut.staged)
         return not saves and not any(map(self._saves_within, eval.replayed(eqn) or [eqn]))
 
     def _may_run_again(self, eqn: ir.Eqn) -> bool:
@@ -280,6 +287,8 @@ class _Splitter:
         if self.plan.cuts and body_work(self.jaxpr):
             self._choose_again(staged_outs)
         staged_eqns, needed = self._staged_half(staged_outs)
+        if self._save_in_second_run(staged_eqns):
+            staged_eqns, needed = self._staged_half(staged_outs)
         at_hand = self.inst | {v for eqn in staged_eqns for v in eqn.outvars}
         # A Ref is never a residual: one from outside that is used, but not at hand, is passed in again.
         passed = {v for v in needed if v.aval.accumulates and v not in at_hand}
@@ -347,6 +356,26 @@ class _Splitter:
         for step in self.steps:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]
+
+    def _save_in_second_run(self, staged: Sequence[ir.Eqn]) -> bool:
+        """Let branches save what their way back uses where they run again for their results, and not run a third time.
+
+        True if there are any.
+        """
+        runs, found = set(staged), False
+        for step in self.steps:
+            eqn = step.whole
+            if eqn is None or runs.isdisjoint(step.staged) or runs.isdisjoint(step.again):
+                continue
+            if not _branches(eqn) or _hands_over(eqn, step.known, step.staged):
+                continue
+            unknown = tuple([isinstance(a, ir.Var) and a in self.unknown for a in eqn.invars])
+            plan = policies.DEFAULT_PLAN.within(eqn)
+            cut = cut_once(
+                rules.split_rules[eqn.primitive], plan, unknown, self._at_hand_later(eqn), eqn
+            )
+            step.again, step.staged, found = cut.known, cut.staged, True
+        return found
 
     def _staged_half(self, outs: Sequence[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """The equations of the staged half, and every variable that they and the results use, in order of use."""
@@ -450,6 +479,12 @@ def _changes_unknown_alone(eqn: ir.Eqn, unknown: Sequence[bool]) -> bool:
         if not ir.mutated(body) <= ir.reachable(body, binders, created=True):
             return False
     return True
+
+
+def _hands_over(eqn: ir.Eqn, known: Sequence[ir.Eqn], staged: Sequence[ir.Eqn]) -> bool:
+    """Whether the staged half of an equation uses what its known half makes, or that makes more than its results."""
+    made = {v for e in known for v in e.outvars}
+    return not made <= set(eqn.outvars) or not made.isdisjoint(ir.used_by(staged))
 
 
 def _branches(eqn: ir.Eqn) -> bool:
