@@ -271,3 +271,22 @@ def test_nesting_costs_what_it_adds() -> None:
         assert split(jaxpr, [False, True], [False, False], plan) is found
         assert len(asked) == counts[depth], "the second split is not free"
     assert counts[12] - counts[6] == 2 * (counts[6] - counts[3])
+
+
+def test_a_function_that_several_kernels_would_compute_again_is_kept() -> None:
+    """On the way back its value is in the kernel of each cotangent that it leads to by element."""
+
+    def run(a: Any, h: Any, x: Any, t: Any, ways: int) -> Any:
+        slope = sp.cos(a * h + x)
+        linear = t[0] * a + t[1] * h + t[2] * x
+        return slope * linear if ways > 1 else slope * t[0] + linear
+
+    def kept(size: int, ways: int) -> bool:
+        a, h, x = (np.full((size,), 0.1 * k, np.float32) for k in (1, 2, 3))
+        t = np.ones((3, size), np.float32)
+        found = cut_of(lambda a, h, x, t: run(a, h, x, t, ways), a, h, x, t, policy=MinimumCut())
+        return "cos" not in names(found.staged)
+
+    assert kept(1024, 3)
+    assert not kept(1024, 1)
+    assert not kept(16, 3), "a few elements are computed again in no time"

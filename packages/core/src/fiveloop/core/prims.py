@@ -3,7 +3,8 @@
 from .ir.avals import bytes_of
 from .primitives.broadcast import BroadcastParams, ReshapeParams, TransposeParams, bdim_at
 from .primitives.broadcast import broadcast_in_dim, broadcast_in_dim_p, broadcast_to, expand_dims
-from .primitives.broadcast import fill_in, full, inverse, move_axis, of_linear, reduce_sum, reshape
+from .primitives.broadcast import fill_in, full, inverse, move_axis, of_linear, reduce_sum
+from .primitives.broadcast import reduce_sum_p, reshape
 from .primitives.broadcast import reshape_aval, reshape_p, restore_axes, squeeze, transpose
 from .primitives.broadcast import transpose_p, zeros, zeros_of
 from .primitives.check import array_aval, bad_type, bad_value, canonical_axes, canonical_axis

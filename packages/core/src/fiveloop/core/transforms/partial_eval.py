@@ -17,7 +17,7 @@ from typing import Literal as OneOf
 from fiveloop.core import ir, prims, rules, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.transforms import eval, policies
-from fiveloop.core.transforms.residuals import Known, akin, body_work, minimum_cut
+from fiveloop.core.transforms.residuals import Known, akin, body_work, kernels_of, minimum_cut
 
 Source = tuple[OneOf["input", "output", "saved"], int]
 
@@ -352,7 +352,8 @@ class _Splitter:
         stay |= akin(known_eqns, stay)
         known = [Known(eqn, verdict, again, eqn not in stay) for eqn, verdict, again in weighed]
         work = self.plan.body_work
-        again = minimum_cut(known, wanted, at_hand, body_work(self.jaxpr) if work is None else work)
+        work = body_work(self.jaxpr) if work is None else work
+        again = minimum_cut(known, wanted, at_hand, work, kernels_of(eqns, self.unknown))
         for step in self.steps:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]

@@ -16,8 +16,11 @@ cuts of equal cost, the cut that computes least again is taken.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from functools import reduce
 from math import inf
+from operator import or_
+from types import MappingProxyType
 from typing import Generic, TypeAlias, TypeVar
 
 from fiveloop.core import ir, prims, rules
@@ -134,6 +137,9 @@ up to three times as long as keeping it, and doing a chain of them again up to t
 is nothing: the share of the hyperbolic tangent of a gated cell of width 16 is .08. `benchmarks/planning/fit.py`.
 """
 
+SEVERAL = 256
+"""Elements from which on it matters that several kernels compute the same function."""
+
 ROUNDS = 4
 """How often chains that are too long are broken and the cut is made anew; what is then too long is kept."""
 
@@ -150,17 +156,28 @@ class Known:
     again: bool = False
     moves: bool = False
 
-    @property
-    def work(self) -> float:
-        """The operations that doing it again adds."""
+    def node(self, kernels: int = 1) -> _Node:
+        """The node of the equation, if so many kernels would compute its result again."""
+        functions = _functions(self.eqn)
+        copies = kernels - 1 if functions and _made(self.eqn) >= SEVERAL else 0
+        times = copies + (MOVED if self.moves else 1.0)
         heavy = isinstance(self.verdict, rules.Weigh) and self.verdict.heavy
-        work = equation_time(self.eqn) if heavy else work_of(self.eqn)
-        return work * (MOVED if self.moves else 1.0)
+        adds = times * (equation_time(self.eqn) if heavy else work_of(self.eqn))
+        work, kept = self._prices(adds)
+        return _Node(self.eqn, adds, functions if times >= 1.0 else 0, work, kept)
 
-    @property
-    def functions(self) -> int:
-        """How many functions such as exp doing it again adds for each element."""
-        return 0 if self.moves else _functions(self.eqn)
+    def _prices(self, adds: float) -> tuple[float | None, float | None]:
+        """The price of doing it again, and that of keeping a byte of it; None is infinite."""
+        if self.again:
+            return 0, None
+        if not isinstance(self.verdict, rules.Weigh):
+            return None, 0
+        acts = self.eqn.effects or any(
+            a.aval.accumulates for a in (*self.eqn.invars, *self.eqn.outvars)
+        )
+        if acts or not (self.verdict.heavy or equation_cost(self.eqn).again):
+            return None, self.verdict.memory_cost
+        return self.verdict.compute_cost * adds, self.verdict.memory_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +207,19 @@ def akin(eqns: Iterable[ir.Eqn], others: Set[ir.Eqn]) -> set[ir.Eqn]:
 
 
 def minimum_cut(
-    known: Sequence[Known], needed: Iterable[ir.Var], at_hand: Set[ir.Var], work: int
+    known: Sequence[Known],
+    needed: Iterable[ir.Var],
+    at_hand: Set[ir.Var],
+    work: int,
+    kernels: Mapping[ir.Var, int] = MappingProxyType({}),
 ) -> set[ir.Eqn]:
     """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
 
-    A chain of equations done again may cost only a share of `work`, which is what the whole body does.
+    A chain of equations done again may cost only a share of `work`, which is what the whole body does. `kernels` are
+    those of the way back that use a value, as `kernels_of` gives them.
     """
     wanted = [v for v in needed if v not in at_hand]
-    nodes = _reached(known, wanted, at_hand)
+    nodes = _reached(known, wanted, at_hand, kernels)
     weighs = [k.verdict for k in known if isinstance(k.verdict, rules.Weigh)]
     light = {n.eqn for n in nodes if n.work}
     if not light:
@@ -233,7 +255,7 @@ def _over(nodes: Sequence[_Node], again: set[ir.Eqn], limit: float) -> set[ir.Eq
 
 def is_light_chain(chain: Sequence[Known], kept: ir.Dim, work: int) -> bool:
     """Whether equations, of a body that does so much work, are done again rather than keep so many bytes."""
-    nodes = [_node(k) for k in chain]
+    nodes = [k.node() for k in chain]
     weighs = [k.verdict for k in chain if isinstance(k.verdict, rules.Weigh)]
     if any(n.work is None for n in nodes) or len(weighs) < len(nodes) or not ir.is_constant(kept):
         return False
@@ -264,33 +286,64 @@ def _made(eqn: ir.Eqn) -> int:
     return max(sizes, default=0)
 
 
-def _reached(known: Sequence[Known], wanted: Iterable[ir.Var], at_hand: Set[ir.Var]) -> list[_Node]:
+def _reached(
+    known: Sequence[Known],
+    wanted: Iterable[ir.Var],
+    at_hand: Set[ir.Var],
+    kernels: Mapping[ir.Var, int],
+) -> list[_Node]:
     """The equations that what is wanted is made from, as far as they could be done again."""
-    need = set(wanted)
+    need = {v: kernels.get(v, 0) for v in wanted}
     found: list[_Node] = []
     for k in reversed(known):
-        if not need.isdisjoint(k.eqn.outvars):
-            node = _node(k)
+        if not need.keys().isdisjoint(k.eqn.outvars):
+            used_in = reduce(or_, [need.get(v, 0) for v in k.eqn.outvars])
+            node = k.node(max(used_in.bit_count(), 1))
             found.append(node)
             if node.work is not None:
-                need |= ir.used_vars(k.eqn.invars) - at_hand
+                for v in ir.used_vars(k.eqn.invars) - at_hand:
+                    need[v] = need.get(v, 0) | used_in
     return found[::-1]
+
+
+def kernels_of(staged: Iterable[ir.Eqn], unknown: Set[ir.Var]) -> dict[ir.Var, int]:
+    """For each known value that linear equations use: the kernels that use it on the way back, as bits.
+
+    XLA fuses what works by element into the kernel that needs it, into each of several. The way back goes from what
+    a linear equation gives to what it is given. So a value that it multiplies by is in the kernels of all cotangents
+    that it leads to by element, and computed again in each of them.
+    """
+    numbers: dict[object, int] = {}
+    leads: dict[ir.Var, int] = {}
+    found: dict[ir.Var, int] = {}
+
+    def bit(key: object) -> int:
+        return 1 << numbers.setdefault(key, len(numbers))
+
+    for eqn in staged:
+        linear = [v for v in ir.vars_in_order(eqn.invars) if v in unknown]
+        if not linear:
+            continue
+        if _leads_on(eqn):
+            kernels = reduce(or_, [leads[v] if v in leads else bit(v) for v in linear])
+            leads.update(dict.fromkeys(eqn.outvars, kernels))
+        else:
+            kernels = bit(eqn)
+        for v in ir.used_vars(eqn.invars).difference(linear):
+            found[v] = found.get(v, 0) | kernels
+    return found
+
+
+def _leads_on(eqn: ir.Eqn) -> bool:
+    """Whether a linear equation is by element on the way back, where a sum is a broadcast."""
+    whole = rules.is_view(eqn) and eqn.primitive is not prims.take_p
+    by_element = rules.by_element_rules.find(eqn.primitive) is not None
+    return whole or by_element or eqn.primitive is prims.reduce_sum_p
 
 
 def _room(v: ir.Var) -> float:
     size = prims.bytes_of([v.aval])
     return max(size, WORD) if ir.is_constant(size) else size
-
-
-def _node(k: Known) -> _Node:
-    if k.again:
-        return _Node(k.eqn, k.work, k.functions, 0, None)
-    if not isinstance(k.verdict, rules.Weigh):
-        return _Node(k.eqn, k.work, k.functions, None, 0)
-    acts = k.eqn.effects or any(a.aval.accumulates for a in (*k.eqn.invars, *k.eqn.outvars))
-    if acts or not (k.verdict.heavy or equation_cost(k.eqn).again):
-        return _Node(k.eqn, k.work, k.functions, None, k.verdict.memory_cost)
-    return _Node(k.eqn, k.work, k.functions, k.verdict.compute_cost * k.work, k.verdict.memory_cost)
 
 
 class _Network:
