@@ -62,3 +62,18 @@ def test_limits_of_dtypes_by_name() -> None:
     assert fnp.iinfo(fnp.arange(2)).bits == 32
     with pytest.raises(ValueError, match="int32"):
         fnp.finfo(fnp.int32)
+
+
+def test_a_number_made_in_a_jitted_function_is_a_constant_of_its_program() -> None:
+    """As an argument it costs time in each call, and XLA cannot compute with it."""
+
+    def f(x: Any) -> Any:
+        two = fnp.float32(2)
+        assert float(two) == 2.0
+        return vmap(lambda x: x * two + fnp.asarray(1.5))(x)
+
+    assert str(jit(f).lower(fnp.ones(3)).as_text()).count("%arg") == 2, "its place and its use"
+    outside = fnp.float32(2)
+    assert "%arg1" in str(jit(lambda x: x * outside).lower(fnp.ones(3)).as_text())
+    np.testing.assert_array_equal(jit(f)(fnp.ones(3)), [3.5, 3.5, 3.5])
+    np.testing.assert_array_equal(jit(lambda: fnp.float32(2))(), 2.0)

@@ -68,7 +68,7 @@ def _cast(x: Value, dtype: np.dtype[Any]) -> Value:
 
 
 def _on_device(x: Value) -> Value:
-    return arrays.device_put(x.host, x.weak_type) if isinstance(x, arrays.Scalar) else x
+    return trace.array_of_number(x) if isinstance(x, arrays.Scalar) else x
 
 
 def _from_list(x: Sequence[Any], dtype: np.dtype[Any] | None) -> Value:

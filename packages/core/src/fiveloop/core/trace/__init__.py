@@ -7,7 +7,8 @@ from .modes import branches_as_python, ensure_compile_time_eval, has_nan, is_sta
 from .modes import Setting
 from .replay import made_once, note_change, note_made, note_written, noting
 from .same_function import traced_once
-from .stage import StageTrace, StageTracer, Staged, captured_by, stage, stage_closed, stand_in
+from .stage import StageTrace, StageTracer, Staged, array_of_number, captured_by, stage
+from .stage import stage_closed, stand_in
 from .tracer import EVAL, MISUSE, Trace, Tracer, bind, bind1, check_live, current_source
 from .tracer import current_trace, is_concrete, is_eager, keep_source, leak_checked, locate, running
 from .tracer import use_trace, users_lines

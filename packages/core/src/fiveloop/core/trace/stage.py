@@ -67,6 +67,8 @@ class StageTrace(tracer.Trace):
         self.stand_ins: dict[int, StageTracer] = {}
         self.stands_for: dict[int, Value] = {}
         self._captured: dict[int, tuple[Value, Value, ir.Var]] = {}
+        outer = staging_trace(parent)
+        self.numbers: dict[int, tuple[arrays.Array, arrays.Scalar]] = outer.numbers if outer else {}
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         atoms: list[ir.Atom] = []
@@ -90,6 +92,8 @@ class StageTrace(tracer.Trace):
         if type(x) is StageTracer and x._trace is self:
             return x.binder
         if isinstance(x, arrays.Array):
+            if id(x) in self.numbers:
+                return ir.Literal(self.numbers[id(x)][1])
             return ir.Literal(_alias_of(x) if _aliasing.value else x)
         if isinstance(x, arrays.Scalar):
             return ir.Literal(x)
@@ -186,6 +190,25 @@ def stage(
     # jaxpr : [*captured, *closed, *args] -> [*outs]
     invars = [*binders, *[a.binder for a in args]]
     return Staged(ir.Jaxpr(invars, ir.prune(eqns, atoms), atoms, name), captured, trace.originals)
+
+
+def staging_trace(trace: tracer.Trace | None) -> StageTrace | None:
+    """The innermost trace, of this one and those around it, that writes a jaxpr."""
+    while trace is not None and not isinstance(trace, StageTrace):
+        trace = trace.parent
+    return trace
+
+
+def array_of_number(x: arrays.Scalar) -> arrays.Array:
+    """A number as an array. A function that is being staged has it as a constant, which XLA can compute with.
+
+    An array from outside becomes an argument of the program, so that the program is the same for another array.
+    """
+    found = arrays.device_put(x.host, x.weak_type)
+    trace = staging_trace(tracer.current_trace())
+    if trace is not None:
+        trace.numbers[id(found)] = found, x
+    return found
 
 
 def labels_first(eqns: list[ir.Eqn], outs: list[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
