@@ -63,11 +63,33 @@ class Model:
         return x.sum()
 
 
+NAMED = "write `policy=` before a policy and `budget=` before a budget"
+
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no function": (
         lambda: checkpoint(3),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        "checkpoint: expected a function, got 3 of type int",
+        f"checkpoint: fun must be a function, got 3 of type int; {NAMED}",
+    ),
+    "None in the function's place": (
+        lambda: checkpoint(None),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got None of type NoneType; {NAMED}",
+    ),
+    "None beside a policy": (
+        lambda: checkpoint(None, policy=policies.dots_saveable),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got None of type NoneType; {NAMED}",
+    ),
+    "budget in the function's place": (
+        lambda: checkpoint("2GiB"),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got '2GiB' of type str; {NAMED}",
+    ),
+    "None given to a decorator": (
+        lambda: checkpoint(policy=policies.dots_saveable)(None),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got None of type NoneType; {NAMED}",
     ),
     "policy": (
         lambda: checkpoint(misfit, policy=3),  # type: ignore[call-overload]  # that is the point
@@ -88,8 +110,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "policy in the function's place": (
         lambda: checkpoint(policies.save_only_these_names("a")),
         TypeError,
-        "checkpoint: expected a function, got the policy TheseNames(names=frozenset({'a'})); write `policy=` before a "
-        "policy",
+        f"checkpoint: fun must be a function, got TheseNames(names=frozenset({{'a'}})) of type TheseNames; {NAMED}",
     ),
     "budget of no kind": (
         lambda: checkpoint(misfit, budget=[1]),  # type: ignore[call-overload]  # that is the point

@@ -24,6 +24,9 @@ from fiveloop.state.core_rules import call_discharge
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_AS_DECORATOR: Any = object()
+"""In the place of a function that is given later: None is a mistake."""
+
 
 @overload
 def checkpoint(
@@ -46,7 +49,7 @@ def checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @trace.boundary
 def checkpoint(
-    fun: Callable[..., Any] | None = None,
+    fun: Callable[..., Any] = _AS_DECORATOR,
     *,
     policy: transforms.Policy | None = None,
     budget: str | float | None = None,
@@ -82,12 +85,12 @@ def checkpoint(
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
     again = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
-    if fun is None:
+    if fun is _AS_DECORATOR:
         return partial(again, static_argnums=static_argnums, static_argnames=static_argnames)
-    extend.check_callable("checkpoint", fun)
-    if isinstance(fun, transforms.Composable):
+    if not callable(fun) or isinstance(fun, transforms.Composable):
         raise TypeError(
-            f"checkpoint: expected a function, got the policy {fun!r}; write `policy=` before a policy"
+            f"checkpoint: fun must be a function, got {fun!r} of type {type(fun).__name__}; write `policy=` before a "
+            "policy and `budget=` before a budget"
         )
     statics = (static_argnums, static_argnames)
     if any(given or not isinstance(given, tuple | list) for given in statics):
