@@ -29,6 +29,7 @@ from fiveloop.remat import (
 )
 from fiveloop.remat.budget.amount import amount, shown
 from fiveloop.remat.explain import picture
+from fiveloop.remat.explain.table import WIDTH
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.timeline import peak
 from fiveloop.state import new_ref
@@ -129,6 +130,32 @@ again  15.4 k operations in the backward pass
     for rows in (-1, "3"):
         with pytest.raises((TypeError, ValueError), match=r"table: expected `rows` .*, got"):
             told.table(rows)  # type: ignore[arg-type]  # that is the point
+
+
+def test_tables_are_cut_to_a_width_or_not_at_all() -> None:
+    """The explanation, the difference of two and the ways to checkpoint take the same argument."""
+    name = "the values of the hidden units of each layer of the whole model " * 3
+    long = policies.save_only_these_names("hidden", name)
+    saving, lean = (explain_residuals(under(p), WS, X) for p in (long, policies.nothing_saveable))
+    tables: list[Any] = [saving, saving.compare(lean), pareto(model, WS, X, policies=[long])]
+    for told in tables:
+        whole = told.table(width=None)
+        assert name in whole and "…" not in whole
+        assert name not in str(told) and max(map(len, str(told).splitlines())) <= WIDTH
+        narrow = told.table(width=100).splitlines()
+        assert 98 <= max(map(len, narrow)) <= 100
+        assert told.table(width=10_000) == whole
+        assert told.table(width=1) == told.table(width=0), "columns of numbers are never cut"
+        for width in (-1, "3"):
+            with pytest.raises((TypeError, ValueError), match=r"table: expected `width` .*, got"):
+                told.table(width=width)
+    assert "and 1 more" in saving.compare(lean).table(rows=0)
+
+
+def test_a_table_of_any_width_names_all_arguments() -> None:
+    many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[X] * 9)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, 8; in others" in many.table(width=None)
 
 
 def test_what_goes_back_is_not_computed_again() -> None:
@@ -480,8 +507,6 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
     assert in_all.choices[0].least != in_some.choices[0].least
     line = "       for the derivative in `ws`, `x`; in others it has plans of its own"
     assert line in str(in_all).splitlines()
-    many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[x] * 9)
-    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
 
 
 @pytest.mark.parametrize(

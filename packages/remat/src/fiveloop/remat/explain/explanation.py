@@ -11,11 +11,10 @@ from fiveloop.core import Jaxpr, ir, prims, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
-from fiveloop.core.primitives import check
 from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
-from fiveloop.remat.explain.table import shown_count, table
+from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
 from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
 from fiveloop.remat.name import name_p
 from fiveloop.remat.residuals import (
@@ -32,7 +31,7 @@ Phase = Literal["forward", "backward"]
 ROWS = 20
 """How many residuals a table shows unless told otherwise."""
 MANY = 8
-"""How many arguments a line names."""
+"""How many arguments a line names, unless it is to be whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +109,24 @@ class ResidualExplanation:
         return max((m.bytes for m in self.moments if m.phase == phase), default=0)
 
     @trace.boundary
-    def table(self, rows: int | None = None) -> str:
-        """The residuals as a table of at most so many rows, with the totals below; those alike share a row."""
+    def table(self, rows: int | None = None, width: int | None = WIDTH) -> str:
+        """The residuals as a table of at most so many rows, with the totals below; those alike share a row.
+
+        Cells are cut where a row has more than `width` characters; with `width=None` the text is whole.
+        """
         groups = _alike(self.residuals)
-        if rows is not None and check.known_int("table", "rows", rows) < 0:
-            check.bad_value(
-                f"table: expected `rows` not to be negative, got {rows}; None shows all"
-            )
-        first = groups[:rows]
-        lines = [table([_TITLES, *map(_row, first)], _WIDTHS)] if first else []
+        first = groups[: limit("rows", rows)]
+        width = limit("width", width)
+        lines = [table([_TITLES, *map(_row, first)], width)] if first else []
         rest = [r for group in groups[len(first) :] for r in group]
         if rest:
             lines.append(f"and {len(rest)} more, {shown(sum(r.bytes for r in rest))}")
         if not self.arguments:
             lines = [f"{self.name} has no floating argument: there is nothing to differentiate"]
-        return "\n".join([*lines, *[""] * bool(lines), *self._totals()])
+        return "\n".join([*lines, *[""] * bool(lines), *self._totals(width)])
 
-    def _totals(self) -> list[str]:
+    def _totals(self, width: int | None) -> list[str]:
+        many = None if width is None else MANY
         there = shown(sum(r.bytes for r in self.residuals if not r.verdict))
         forward, backward = (
             shown(self.peak_of("forward")),
@@ -141,7 +141,7 @@ class ResidualExplanation:
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
             *[f"states {s}" for s in self.states],
-            *[line for choice in self.choices for line in _plans(choice, self.arguments)],
+            *[line for choice in self.choices for line in _plans(choice, self.arguments, many)],
         ]
 
     def __str__(self) -> str:
@@ -216,14 +216,24 @@ class ResidualDifference:
         """What only the second one keeps."""
         return _without(self.after.residuals, self.before.residuals)
 
-    def __str__(self) -> str:
+    @trace.boundary
+    def table(self, rows: int | None = None, width: int | None = WIDTH) -> str:
+        """The residuals of one side alone as a table of at most so many rows, with the totals below.
+
+        A minus marks those of the first side, a plus those of the second. Cells are cut where a row has more than
+        `width` characters; with `width=None` the text is whole.
+        """
         signed = [("-", g) for g in _alike(self.gone)] + [("+", g) for g in _alike(self.new)]
         signed.sort(key=lambda pair: -sum(r.bytes for r in pair[1]))
-        rows = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(g)) for s, g in signed)]
-        lines = [table([_TITLES, *rows[:ROWS]], _WIDTHS), ""] if rows else []
-        if len(rows) > ROWS:
-            lines.insert(1, f"and {len(rows) - ROWS} more")
-        return "\n".join([*lines, *self._totals()])
+        found = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(g)) for s, g in signed)]
+        first = found[: limit("rows", rows)]
+        lines = [table([_TITLES, *first], limit("width", width))] if first else []
+        if len(first) < len(found):
+            lines.append(f"and {len(found) - len(first)} more")
+        return "\n".join([*lines, *[""] * bool(lines), *self._totals()])
+
+    def __str__(self) -> str:
+        return self.table(ROWS)
 
     __repr__ = __str__
 
@@ -314,13 +324,14 @@ def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
             yield from _saved_states(body.jaxpr, (*path, place_of(eqn, body)))
 
 
-def _plans(choice: Choice, arguments: Sequence[str]) -> list[str]:
-    """What a budget came to, and the plans among which it chose, for the derivative in some arguments."""
+def _plans(choice: Choice, arguments: Sequence[str], many: int | None) -> list[str]:
+    """What a budget came to, and the plans among which it chose, for the derivative in some arguments, `many` named."""
     rows = [
         f"       {shown(size):>10}  {time:.3g} ms{'  taken' if size == choice.bytes else ''}"
         for size, time in choice.candidates
     ]
-    shown_first = [*arguments[:MANY], *["..."] * (len(arguments) > MANY)]
+    first = arguments[:many]
+    shown_first = [*first, *["..."] * (len(first) < len(arguments))]
     given = (
         f"       for the derivative in {', '.join(shown_first)}; in others it has plans of its own"
     )
@@ -367,7 +378,6 @@ def _alive(buffer: Buffer) -> Alive:
 
 
 _TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
-_WIDTHS = (10, 6, 28, 20, 18, 22, 40)
 
 
 def _alike(residuals: Sequence[Residual]) -> list[list[Residual]]:

@@ -18,7 +18,7 @@ from fiveloop.remat import residuals
 from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
-from fiveloop.remat.explain.table import shown_count, table
+from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.timeline import backward_begins, timeline
 
@@ -72,7 +72,12 @@ class Pareto:
                 found.append(p)
         return tuple(found)
 
-    def __str__(self) -> str:
+    @trace.boundary
+    def table(self, width: int | None = WIDTH) -> str:
+        """The ways as a table.
+
+        Cells are cut where a row has more than `width` characters; with `width=None` the text is whole.
+        """
         rows = [("peak", "ms", "", "way", "saved", "done again")]
         front = self.front
         for p in self.points:
@@ -84,7 +89,10 @@ class Pareto:
             f"{way}: {self.name} needs {shown(self.least or 0)} at least"
             for way in self.unattainable
         ]
-        return "\n".join([table(rows, (12, 8, 1, 44, 12, 20)), *missed])
+        return "\n".join([table(rows, limit("width", width)), *missed])
+
+    def __str__(self) -> str:
+        return self.table()
 
     __repr__ = __str__
 
