@@ -49,7 +49,7 @@ def checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @trace.boundary
 def checkpoint(
-    fun: Callable[..., Any] = _AS_DECORATOR,
+    fun: Any = _AS_DECORATOR,
     *,
     policy: transforms.Policy | None = None,
     budget: str | float | None = None,
