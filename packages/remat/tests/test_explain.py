@@ -239,8 +239,34 @@ def test_the_difference_of_two_policies() -> None:
     assert [r.label for r in lean.compare(saving).new] == ["hidden"]
     assert "-1.5 KiB" in str(change)
     assert "saved  6.125 KiB -> 4.625 KiB" in repr(change)
+    assert "sides  - save_only_these_names('hidden'), + nothing_saveable" in str(change)
     assert json.loads(change.to_json())["gone"][0]["label"] == "hidden"
-    assert str(saving.compare(saving)).startswith("saved")
+    assert str(saving.compare(saving)).startswith("sides  - first, + second\nsaved")
+
+
+def test_the_sides_of_a_difference_have_names() -> None:
+    x = np.ones((32, 32), np.float32)
+    plain, other = explain_residuals(chain, x), explain_residuals(pair, x)
+    assert plain.compare(other).names == ("chain", "pair")
+    assert plain.compare(within_a_half()).names == ("no checkpoint", "budget 50%")
+    assert within_a_half().to_dict()["policies"] == ["budget 50%"]
+    change = plain.compare(within_a_half(), names=("as it was", "lean & small"))
+    assert "sides  - as it was, + lean & small" in str(change)
+    assert json.loads(change.to_json())["names"] == ["as it was", "lean & small"]
+    peaks = shown(plain.peak), shown(within_a_half().peak)
+    named = {f"as it was, peak {peaks[0]}", f"lean & small, peak {peaks[1]}"}
+    assert named <= {*words_of(change.plot())}
+    for names in ("ab", ("a",), ("a", 2), 3):
+        with pytest.raises(TypeError, match="compare: names must be a pair of strings, got"):
+            plain.compare(other, names=names)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(ValueError, match=r"compare: names must differ, got \('a', 'a'\)"):
+        plain.compare(other, names=("a", "a"))
+
+
+def words_of(drawn: str) -> list[str]:
+    """What is written in a picture."""
+    found = ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")
+    return [text.text or "" for text in found]
 
 
 def test_pictures_are_svg(tmp_path: Path) -> None:
@@ -248,10 +274,7 @@ def test_pictures_are_svg(tmp_path: Path) -> None:
     for drawn in told, told.compare(explain_residuals(under(policies.nothing_saveable), WS, X)):
         path = tmp_path / "memory.svg"
         assert drawn.plot(path) == path.read_text(encoding="utf-8") == drawn._repr_svg_()
-        words = [
-            t.text for t in ET.fromstring(drawn.plot()).iter("{http://www.w3.org/2000/svg}text")
-        ]
-        assert "Temporary memory of <lambda>" in words
+        assert "Temporary memory of <lambda>" in words_of(drawn.plot())
     with pytest.raises(ValueError, match=r"plot: path must end with .svg.*memory.png"):
         told.plot(tmp_path / "memory.png")
     with pytest.raises(TypeError, match=r"plot: path must be a str .* got 3 of type int"):
@@ -410,7 +433,7 @@ def test_pictures_name_their_axes_and_take_functions_that_need_no_memory() -> No
         (explain_residuals(lambda x: x * 2.0, X).plot(), "temporary memory"),
         (pareto(lambda x: x * 2.0, X).plot(), "estimated time"),
     ):
-        words = [t.text for t in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+        words = words_of(drawn)
         assert title in words
         assert words.count("0 B") == 1
 

@@ -14,12 +14,15 @@ from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import Choice, shown
 from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
-from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
+from fiveloop.remat.explain.table import LEAST, WIDTH, cut, limit, shown_count, table
 from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
 from fiveloop.remat.name import name_p
+from fiveloop.remat.policies import as_written
+from fiveloop.remat.primitive import checkpoint_p
 from fiveloop.remat.residuals import (
     Need,
     Residual,
+    choice_of,
     choices_in,
     halves_of,
     number_of,
@@ -81,7 +84,8 @@ class ResidualExplanation:
     every step; if `open_ended`, there are loops of unknown length, of which one step is counted. `moments` list the
     memory through the forward and then the backward pass; `at_peak` are the buffers that are alive at the peak;
     `choices` are the plans for budgets; `states` are the loops of which a few states are saved at a time; `arguments`
-    are those in which the derivative is taken. It prints as a table.
+    are those in which the derivative is taken; `policies` are those of the outermost checkpoints, as a program writes
+    them, a budget as `budget 50%`. It prints as a table.
     """
 
     name: str
@@ -93,6 +97,7 @@ class ResidualExplanation:
     states: tuple[SavedStates, ...] = ()
     arguments: tuple[str, ...] = ()
     open_ended: bool = False
+    policies: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -154,6 +159,7 @@ class ResidualExplanation:
         return {
             "name": self.name,
             "arguments": list(self.arguments),
+            "policies": list(self.policies),
             "saved_bytes": self.bytes,
             "flops_again": self.flops_again,
             "open_ended": self.open_ended,
@@ -190,21 +196,43 @@ class ResidualExplanation:
         return self.plot()
 
     @trace.boundary
-    def compare(self, other: ResidualExplanation) -> ResidualDifference:
-        """The residuals and the memory of `other`, compared with this explanation."""
+    def compare(
+        self, other: ResidualExplanation, names: tuple[str, str] | None = None
+    ) -> ResidualDifference:
+        """The residuals and the memory of `other`, compared with this explanation.
+
+        `names` are what the table, the JSON text and the picture call the two sides. By default these are the names of
+        the functions; the policies, if the functions have the same name; and "first" and "second", if these are the
+        same, too.
+        """
         if not isinstance(other, ResidualExplanation):
             raise TypeError(
                 f"compare: expected what `explain_residuals` gives, got a value of type {type(other).__name__}"
             )
-        return ResidualDifference(self, other)
+        return ResidualDifference(self, other, _sides(self, other, names))
+
+
+def _sides(first: ResidualExplanation, second: ResidualExplanation, given: Any) -> tuple[str, str]:
+    """The names of two sides: those that are given, or the first pair that tells them apart."""
+    if given is None:
+        written = [", ".join(side.policies) or "no checkpoint" for side in (first, second)]
+        pairs = [(first.name, second.name), (written[0], written[1]), ("first", "second")]
+        return next(pair for pair in pairs if pair[0] != pair[1])
+    names = tuple(given) if isinstance(given, tuple | list) else ()
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"compare: names must be a pair of strings, got {given!r}")
+    if names[0] == names[1]:
+        raise ValueError(f"compare: names must differ, got {given!r}")
+    return names
 
 
 @dataclass(frozen=True)
 class ResidualDifference:
-    """Two explanations of residuals, and the differences between them. It prints as a table."""
+    """Two explanations of residuals, the names of the two sides, and the differences. It prints as a table."""
 
     before: ResidualExplanation
     after: ResidualExplanation
+    names: tuple[str, str] = ("first", "second")
 
     @cached_property
     def gone(self) -> tuple[Residual, ...]:
@@ -227,27 +255,32 @@ class ResidualDifference:
         signed.sort(key=lambda pair: -sum(r.bytes for r in pair[1]))
         found = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(g)) for s, g in signed)]
         first = found[: limit("rows", rows)]
-        lines = [table([_TITLES, *first], limit("width", width))] if first else []
+        width = limit("width", width)
+        lines = [table([_TITLES, *first], width)] if first else []
         if len(first) < len(found):
             lines.append(f"and {len(found) - len(first)} more")
-        return "\n".join([*lines, *[""] * bool(lines), *self._totals()])
+        return "\n".join([*lines, *[""] * bool(lines), *self._totals(width)])
 
     def __str__(self) -> str:
         return self.table(ROWS)
 
     __repr__ = __str__
 
-    def _totals(self) -> list[str]:
+    def _totals(self, width: int | None) -> list[str]:
         a, b = self.before, self.after
+        each = None if width is None else max(width // 2 - 8, LEAST)
+        first, second = (cut(name, each) for name in self.names)
         return [
+            f"sides  - {first}, + {second}",
             f"saved  {shown(a.bytes)} -> {shown(b.bytes)}",
             f"again  {shown_count(a.flops_again)} -> {shown_count(b.flops_again)} operations",
             f"peak   {shown(a.peak)} -> {shown(b.peak)}",
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Both explanations, and the residuals that only one of them has, as dictionaries."""
+        """The names, both explanations, and the residuals that only one of them has, as dictionaries and lists."""
         return {
+            "names": list(self.names),
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),
             "gone": [_as_dict(r) for r in self.gone],
@@ -261,7 +294,7 @@ class ResidualDifference:
     @trace.boundary
     def plot(self, path: str | Path | None = None) -> str:
         """Both memories over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
-        return picture.written(_drawn([self.before, self.after]), path, "plot")
+        return picture.written(_drawn([self.before, self.after], self.names), path, "plot")
 
     def _repr_svg_(self) -> str:
         return self.plot()
@@ -301,7 +334,19 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         tuple(dict.fromkeys(_saved_states(program, ()))),
         halves.arguments,
         _is_open_ended(program),
+        tuple(dict.fromkeys(_policies_in(halves.known))),
     )
+
+
+def _policies_in(jaxpr: Jaxpr) -> Iterator[str]:
+    """The policies, or budgets, of the outermost checkpoints in a jaxpr."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is checkpoint_p:
+            choice = choice_of(eqn)
+            yield f"budget {choice.budget}" if choice else as_written(eqn.params.policy)
+        else:
+            for body in bodies_of(eqn):
+                yield from _policies_in(body.jaxpr)
 
 
 @ir.once_per_jaxpr
@@ -451,7 +496,7 @@ def _identity(r: Residual) -> tuple[Any, ...]:
     return (r.aval, r.origin, r.source, r.trips)
 
 
-def _drawn(told: Sequence[ResidualExplanation]) -> str:
+def _drawn(told: Sequence[ResidualExplanation], names: Sequence[str] = ()) -> str:
     """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
     most = max([e.peak for e in told], default=0)
     longest = max([len(e.moments) for e in told], default=0)
@@ -467,10 +512,7 @@ def _drawn(told: Sequence[ResidualExplanation]) -> str:
     else:
         for k, e in enumerate(told):
             chart.steps([m.bytes for m in e.moments], picture.COLOURS[k])
-        notes = [
-            f"{word}, peak {shown(e.peak)}"
-            for word, e in zip(("first", "second"), told, strict=True)
-        ]
+        notes = [f"{name}, peak {shown(e.peak)}" for name, e in zip(names, told, strict=True)]
         chart.legend(list(zip(notes, picture.COLOURS, strict=False)))
     return chart.svg()
 

@@ -39,6 +39,15 @@ def limit(argument: str, given: int | None) -> int | None:
     return given
 
 
+def cut(text: str, most: int | None) -> str:
+    """A text of at most so many characters; None cuts nothing.
+
+    >>> cut("result of tanh", 12)
+    'result of t…'
+    """
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
+
+
 def table(rows: Sequence[Sequence[str]], width: int | None = WIDTH) -> str:
     """Rows below a first one of titles, in lines of at most `width` characters. The first two columns are numbers.
 
@@ -63,7 +72,5 @@ def _narrowed(sizes: Sequence[int], width: int) -> list[int]:
 
 
 def _aligned(row: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    cut = [c if len(c) <= n else f"{c[: n - 1]}…" for c, n in zip(row, sizes, strict=True)]
-    return [
-        c.rjust(n) if k < 2 else c.ljust(n) for k, (c, n) in enumerate(zip(cut, sizes, strict=True))
-    ]
+    cells = [(cut(c, n), n) for c, n in zip(row, sizes, strict=True)]
+    return [c.rjust(n) if k < 2 else c.ljust(n) for k, (c, n) in enumerate(cells)]
