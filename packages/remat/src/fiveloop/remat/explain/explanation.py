@@ -11,7 +11,7 @@ from fiveloop.core import Jaxpr, ir, prims, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
-from fiveloop.remat.budget.amount import Choice, shown
+from fiveloop.remat.budget.amount import BYTES, Choice, shown, shown_time
 from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import LEAST, WIDTH, cut, limit, shown_count, table
@@ -35,6 +35,8 @@ ROWS = 20
 """How many residuals a table shows unless told otherwise."""
 MANY = 8
 """How many arguments a line names, unless it is to be whole."""
+FAR = 2
+"""A picture goes up to the budgets that allow at most so many times the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +374,7 @@ def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
 def _plans(choice: Choice, arguments: Sequence[str], many: int | None) -> list[str]:
     """What a budget came to, and the plans among which it chose, for the derivative in some arguments, `many` named."""
     rows = [
-        f"       {shown(size):>10}  {time:.3g} ms{'  taken' if size == choice.bytes else ''}"
+        f"       {shown(size):>10}  {shown_time(time)}{'  taken' if size == choice.bytes else ''}"
         for size, time in choice.candidates
     ]
     first = arguments[:many]
@@ -498,22 +500,27 @@ def _identity(r: Residual) -> tuple[Any, ...]:
 
 def _drawn(told: Sequence[ResidualExplanation], names: Sequence[str] = ()) -> str:
     """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
-    most = max([e.peak for e in told], default=0)
-    longest = max([len(e.moments) for e in told], default=0)
+    peak, longest = max(e.peak for e in told), max(len(e.moments) for e in told)
+    near = [c.allowed for e in told for c in e.choices if c.allowed <= FAR * peak]
     chart = picture.Picture(
         f"Temporary memory of {' and '.join(dict.fromkeys(e.name for e in told))}",
         picture.Axis(
             "equations in the order in which they run; of a loop, those of one step", longest, ()
         ),
-        picture.axis("temporary memory", most, lambda size: shown(int(size))),
+        picture.axis("temporary memory", max([peak, *near]), BYTES),
     )
     if len(told) == 1:
         _draw_passes(chart, told[0])
+        _draw_budgets(chart, told[0], picture.COLOURS[3])
     else:
         for k, e in enumerate(told):
             chart.steps([m.bytes for m in e.moments], picture.COLOURS[k])
-        notes = [f"{name}, peak {shown(e.peak)}" for name, e in zip(names, told, strict=True)]
+        notes = [
+            f"{cut(name, 24)}, peak {shown(e.peak)}" for name, e in zip(names, told, strict=True)
+        ]
         chart.legend(list(zip(notes, picture.COLOURS, strict=False)))
+        for e, colour in zip(told, picture.COLOURS, strict=False):
+            _draw_budgets(chart, e, colour)
     return chart.svg()
 
 
@@ -523,3 +530,10 @@ def _draw_passes(chart: picture.Picture, told: ResidualExplanation) -> None:
     chart.steps(heights[told.turn :], picture.COLOURS[1], told.turn)
     chart.legend([("forward", picture.COLOURS[0]), ("backward", picture.COLOURS[1])])
     chart.level(told.peak, f"peak {shown(told.peak)}")
+
+
+def _draw_budgets(chart: picture.Picture, told: ResidualExplanation, colour: str) -> None:
+    """A line for what each budget allows, the compiler's margin included."""
+    for choice in told.choices:
+        allowed = f", {shown(choice.allowed)}" * choice.budget.fraction
+        chart.level(choice.allowed, f"budget {choice.budget}{allowed}", colour)

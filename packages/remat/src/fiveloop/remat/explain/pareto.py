@@ -15,7 +15,15 @@ from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies as known
 from fiveloop.remat import residuals
-from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
+from fiveloop.remat.budget.amount import (
+    BYTES,
+    TIMES,
+    Amount,
+    UnattainableError,
+    amount,
+    shown,
+    shown_time,
+)
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
@@ -78,12 +86,12 @@ class Pareto:
 
         Cells are cut where a row has more than `width` characters; with `width=None` the text is whole.
         """
-        rows = [("peak", "ms", "", "way", "saved", "done again")]
+        rows = [("peak", "time", "", "way", "saved", "done again")]
         front = self.front
         for p in self.points:
             mark = "*" if p in front else ""
             again = f"{shown_count(p.flops_again)} operations" if p.flops_again else ""
-            row = (shown(p.peak), f"{p.milliseconds:.3g}", mark, p.name, shown(p.saved), again)
+            row = (shown(p.peak), shown_time(p.milliseconds), mark, p.name, shown(p.saved), again)
             rows.append(row)
         missed = [
             f"{way}: {self.name} needs {shown(self.least or 0)} at least"
@@ -116,12 +124,17 @@ class Pareto:
         longest = max((p.milliseconds for p in self.points), default=0.0)
         chart = picture.Picture(
             f"Memory and estimated time of {self.name}",
-            picture.axis("peak of temporary memory", most, lambda size: shown(int(size))),
-            picture.axis("estimated time", longest, lambda time: f"{time:.3g} ms"),
+            picture.axis("peak of temporary memory", most, BYTES),
+            picture.axis("estimated time", longest, TIMES),
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
         dots = [
-            (p.peak, p.milliseconds, p.name.removeprefix("budget="), picture.COLOURS[not p.budget])
+            (
+                p.peak,
+                p.milliseconds,
+                p.name.removeprefix("budget=").strip("'"),
+                picture.COLOURS[not p.budget],
+            )
             for p in self.points
         ]
         chart.points(dots)
