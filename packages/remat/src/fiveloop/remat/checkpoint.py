@@ -64,13 +64,13 @@ def checkpoint(
     applies in calls, loops and branches, too. Within another checkpoint, a value is saved if both policies save it.
     Static arguments are hashable Python values that the function may depend on, as in `jit`. With `prevent_cse=False`
     XLA may merge a recomputation with the first computation, which undoes the checkpoint where both are in one body.
-    Without a function it is a decorator: `@checkpoint(policy=...)`. The logger "fiveloop.remat" warns if a name in a
-    policy labels no value of `fun`.
+    Without a function it is a decorator: `@checkpoint(policy=...)`; TypeError if `fun` is given and is no function. The
+    logger "fiveloop.remat" warns if a name in a policy labels no value of `fun`.
 
     With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no
     more temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text
-    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, saving everything; text without a
-    unit is read as the number that it writes. The verdicts of a policy are fixed first. Raises
+    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, room for saving everything; text
+    without a unit is read as the number that it writes. The verdicts of a policy beside it come first. Raises
     UnattainableError, a ValueError whose `least` is the least memory of any plan, if no plan is within the budget.
 
     >>> import fiveloop.numpy as fnp

@@ -108,7 +108,10 @@ class ResidualExplanation:
 
     @property
     def peak(self) -> int:
-        """The most temporary bytes at once; what is there anyway, as arguments or results, does not count."""
+        """The most temporary bytes at once; what is there anyway, as arguments or results, does not count.
+
+        A budget leaves a margin above it for what the compiler may add, which the bytes of `choices` include.
+        """
         return max((m.bytes for m in self.moments), default=0)
 
     def peak_of(self, phase: Phase) -> int:
@@ -149,6 +152,7 @@ class ResidualExplanation:
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
             *[f"states {s}" for s in self.states],
             *[line for choice in self.choices for line in _plans(choice, self.arguments, many)],
+            *[f"       {_WITH_MARGIN}"] * bool(self.choices),
         ]
 
     def __str__(self) -> str:
@@ -424,6 +428,9 @@ def _alive(buffer: Buffer) -> Alive:
     return Alive(buffer.bytes, name, place_in_program(made.eqn.source), path)
 
 
+_WITH_MARGIN = (
+    "bytes of plans include a margin for what the compiler may add; the peak above does not"
+)
 _TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
 
 

@@ -46,8 +46,8 @@ POLICIES: tuple[transforms.Policy, ...] = (
 class ParetoPoint:
     """A way to checkpoint: the peak of temporary bytes, the estimated time, the bytes saved, the operations done again.
 
-    `milliseconds` are an estimate from the operations and bytes of each equation, to one percent, to compare ways with
-    each other.
+    The peak is without the margin that a budget leaves for what the compiler may add. `milliseconds` are an estimate
+    from the operations and bytes of each equation, to one percent, to compare ways with each other.
     """
 
     name: str
