@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,11 +65,33 @@ class Model:
         return x.sum()
 
 
+NAMED = "write `policy=` before a policy and `budget=` before a budget"
+
 CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no function": (
         lambda: checkpoint(3),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        "checkpoint: expected a function, got 3 of type int",
+        f"checkpoint: fun must be a function, got 3 of type int; {NAMED}",
+    ),
+    "None in the function's place": (
+        lambda: checkpoint(None),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got None of type NoneType; {NAMED}",
+    ),
+    "None beside a policy": (
+        lambda: checkpoint(None, policy=policies.dots_saveable),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got None of type NoneType; {NAMED}",
+    ),
+    "budget in the function's place": (
+        lambda: checkpoint("2GiB"),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got '2GiB' of type str; {NAMED}",
+    ),
+    "None given to a decorator": (
+        lambda: checkpoint(policy=policies.dots_saveable)(None),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        f"checkpoint: fun must be a function, got None of type NoneType; {NAMED}",
     ),
     "policy": (
         lambda: checkpoint(misfit, policy=3),  # type: ignore[call-overload]  # that is the point
@@ -88,8 +112,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "policy in the function's place": (
         lambda: checkpoint(policies.save_only_these_names("a")),
         TypeError,
-        "checkpoint: expected a function, got the policy TheseNames(names=frozenset({'a'})); write `policy=` before a "
-        "policy",
+        f"checkpoint: fun must be a function, got TheseNames(names=frozenset({{'a'}})) of type TheseNames; {NAMED}",
     ),
     "budget of no kind": (
         lambda: checkpoint(misfit, budget=[1]),  # type: ignore[call-overload]  # that is the point
@@ -246,14 +269,14 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a policy of no arguments": (
         lambda: checkpoint(misfit, policy=no_arguments),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        f"checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
-        f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
+        "checkpoint: policy must take one equation, or be of the form (primitive, *avals, **params); "
+        f"`{function_source(no_arguments)}` takes () -> 'bool'; if it makes a policy, call it",
     ),
     "a policy within a policy": (
         lambda: policies.first_of(policies.dots_saveable, no_arguments),  # type: ignore[arg-type]  # that is the point
         TypeError,
-        f"first_of: a policy must take one equation, or be of the form (primitive, *avals, **params); `no_arguments` "
-        f"(line {no_arguments.__code__.co_firstlineno}) takes () -> 'bool'; if it makes a policy, call it",
+        "first_of: a policy must take one equation, or be of the form (primitive, *avals, **params); "
+        f"`{function_source(no_arguments)}` takes () -> 'bool'; if it makes a policy, call it",
     ),
     "a verdict as a policy": (
         lambda: checkpoint(misfit, policy=policies.SAVE),  # type: ignore[call-overload]  # that is the point
@@ -294,19 +317,52 @@ def failing(eqn: Any) -> bool:
     return bool(1 / eqn.bytes.nothing)
 
 
+class Failing:
+    def __call__(self, eqn: Any) -> bool:
+        return failing(eqn)
+
+
+def fails_on(eqn: Any, least: int) -> bool:
+    return failing(eqn)
+
+
+def place(fun: Any) -> str:
+    return f"{__file__}:{fun.__code__.co_firstlineno}"
+
+
+unnamed = lambda eqn: failing(eqn)
+
+
 @pytest.mark.parametrize(
-    "policy", [failing, policies.dots_saveable | failing, ~(failing & policies.dots_saveable)]
+    ("policy", "name"),
+    [
+        (failing, f"failing at {place(failing)}"),
+        (policies.dots_saveable | failing, f"failing at {place(failing)}"),
+        (~(failing & policies.dots_saveable), f"failing at {place(failing)}"),
+        (unnamed, f"<lambda> at {place(unnamed)}"),
+        (partial(fails_on, least=1), f"fails_on at {place(fails_on)}"),
+        (Failing(), f"Failing at {place(Failing.__call__)}"),
+    ],
+    ids=["function", "either", "not both", "lambda", "partial", "object"],
 )
-def test_an_error_in_a_policy_names_it_and_the_line_of_the_equation(policy: Any) -> None:
+def test_an_error_in_a_policy_names_it_its_place_and_the_line_of_the_equation(
+    policy: Any, name: str
+) -> None:
     error = raised(lambda: grad(checkpoint(sines, policy=policy))(X))
     assert_misuse(
         lambda: grad(checkpoint(sines, policy=policy))(X),
         PolicyError,
-        f"the checkpoint policy `failing` (line {failing.__code__.co_firstlineno}) raised AttributeError: 'int' object "
-        "has no attribute 'nothing'; it was asked about an equation of `sin`",
+        f"the checkpoint policy `{name}` raised AttributeError: 'int' object has no attribute 'nothing'; it was asked "
+        "about an equation of `sin`",
         within=sines,
     )
     assert type(error.__cause__) is AttributeError
+
+
+def test_what_a_policy_must_not_return_is_told_with_its_place() -> None:
+    wrong: Any = lambda eqn: "yes"
+    with pytest.raises(TypeError, match=re.escape(f"`<lambda> at {place(wrong)}` returned 'yes'")):
+        grad(checkpoint(sines, policy=wrong))(X)
 
 
 MAKERS: dict[Any, str] = {

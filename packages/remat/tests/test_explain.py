@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import xml.etree.ElementTree as ET
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from fiveloop.remat import (
     saved_residuals,
 )
 from fiveloop.remat.budget.amount import amount, shown
-from fiveloop.remat.explain import picture
+from fiveloop.remat.explain.table import WIDTH
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.timeline import peak
 from fiveloop.state import new_ref
@@ -131,6 +129,32 @@ again  15.4 k operations in the backward pass
             told.table(rows)  # type: ignore[arg-type]  # that is the point
 
 
+def test_tables_are_cut_to_a_width_or_not_at_all() -> None:
+    """The explanation, the difference of two and the ways to checkpoint take the same argument."""
+    name = "the values of the hidden units of each layer of the whole model " * 3
+    long = policies.save_only_these_names("hidden", name)
+    saving, lean = (explain_residuals(under(p), WS, X) for p in (long, policies.nothing_saveable))
+    tables: list[Any] = [saving, saving.compare(lean), pareto(model, WS, X, policies=[long])]
+    for told in tables:
+        whole = told.table(width=None)
+        assert name in whole and "…" not in whole
+        assert name not in str(told) and max(map(len, str(told).splitlines())) <= WIDTH
+        narrow = told.table(width=100).splitlines()
+        assert 98 <= max(map(len, narrow)) <= 100
+        assert told.table(width=10_000) == whole
+        assert told.table(width=1) == told.table(width=0), "columns of numbers are never cut"
+        for width in (-1, "3"):
+            with pytest.raises((TypeError, ValueError), match=r"table: expected `width` .*, got"):
+                told.table(width=width)
+    assert "and 1 more" in saving.compare(lean).table(rows=0)
+
+
+def test_a_table_of_any_width_names_all_arguments() -> None:
+    many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[X] * 9)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, 8; in others" in many.table(width=None)
+
+
 def test_what_goes_back_is_not_computed_again() -> None:
     """The derivative of a product multiplies by its operands; only the sine is computed again."""
 
@@ -212,23 +236,25 @@ def test_the_difference_of_two_policies() -> None:
     assert [r.label for r in lean.compare(saving).new] == ["hidden"]
     assert "-1.5 KiB" in str(change)
     assert "saved  6.125 KiB -> 4.625 KiB" in repr(change)
+    assert "sides  - save_only_these_names('hidden'), + nothing_saveable" in str(change)
     assert json.loads(change.to_json())["gone"][0]["label"] == "hidden"
-    assert str(saving.compare(saving)).startswith("saved")
+    assert str(saving.compare(saving)).startswith("sides  - first, + second\nsaved")
 
 
-def test_pictures_are_svg(tmp_path: Path) -> None:
-    told = explain_residuals(under(None), WS, X)
-    for drawn in told, told.compare(explain_residuals(under(policies.nothing_saveable), WS, X)):
-        path = tmp_path / "memory.svg"
-        assert drawn.plot(path) == path.read_text(encoding="utf-8") == drawn._repr_svg_()
-        words = [
-            t.text for t in ET.fromstring(drawn.plot()).iter("{http://www.w3.org/2000/svg}text")
-        ]
-        assert "Temporary memory of <lambda>" in words
-    with pytest.raises(ValueError, match=r"plot: path must end with .svg.*memory.png"):
-        told.plot(tmp_path / "memory.png")
-    with pytest.raises(TypeError, match=r"plot: path must be a str .* got 3 of type int"):
-        told.plot(3)  # type: ignore[arg-type]  # that is the point
+def test_the_sides_of_a_difference_have_names() -> None:
+    x = np.ones((32, 32), np.float32)
+    plain, other = explain_residuals(chain, x), explain_residuals(pair, x)
+    assert plain.compare(other).names == ("chain", "pair")
+    assert plain.compare(within_a_half()).names == ("no checkpoint", "budget 50%")
+    assert within_a_half().to_dict()["policies"] == ["budget 50%"]
+    change = plain.compare(within_a_half(), names=("as it was", "lean & small"))
+    assert "sides  - as it was, + lean & small" in str(change)
+    assert json.loads(change.to_json())["names"] == ["as it was", "lean & small"]
+    for names in ("ab", ("a",), ("a", 2), 3):
+        with pytest.raises(TypeError, match="compare: names must be a pair of strings, got"):
+            plain.compare(other, names=names)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(ValueError, match=r"compare: names must differ, got \('a', 'a'\)"):
+        plain.compare(other, names=("a", "a"))
 
 
 def test_a_function_that_writes_a_ref_is_explained() -> None:
@@ -292,7 +318,7 @@ def test_budgets_and_policies_side_by_side(tmp_path: Path) -> None:
     assert peaks == sorted(peaks)
     assert times == sorted(times, reverse=True)
     assert json.loads(found.to_json()) == found.to_dict()
-    assert str(found).splitlines()[0].split() == ["peak", "ms", "way", "saved", "done", "again"]
+    assert str(found).splitlines()[0].split() == ["peak", "time", "way", "saved", "done", "again"]
     drawn = found.plot(tmp_path / "pareto.svg")
     assert drawn.count("<circle") == len(found.points)
     assert ">0.0</text>" in drawn and ">nothing_saveable</text>" in drawn
@@ -349,43 +375,6 @@ def test_no_budget_takes_more_time_than_a_smaller_one() -> None:
 def test_budgets_are_listed_around_others_and_where_there_is_nothing_to_plan(fun: Any) -> None:
     found = pareto(fun, np.ones((32, 32), np.float32), budgets=[0.0, 1.0])
     assert next(p.name for p in found.points if p.budget) == "budget=0.0"
-
-
-def test_notes_beside_points_do_not_overlap() -> None:
-    drawn = picture.Picture("", picture.Axis("", 100, ()), picture.Axis("", 100, ()))
-    points = [
-        (40, 50, "the first of three", "red"),
-        (40, 52, "the second of three", "red"),
-        (80, 51, "a third that ends far to the right", "red"),
-        (40, 90, "one that is high above", "red"),
-        (10, 20, "one with a dot in its way", "red"),
-        (14, 20, "", "red"),
-    ]
-    drawn.points(points)
-    for (start, end, height), (left, right, level) in combinations(drawn.notes, 2):
-        assert abs(height - level) >= picture.LINE or end <= left or right <= start
-    *_, above, around, _ = (height for _, _, height in drawn.notes)
-    assert above == drawn.place(40, 90)[1] - 5
-    assert around - drawn.place(14, 20)[1] >= picture.LINE
-
-
-def test_a_note_with_a_dot_on_its_right_is_on_the_left() -> None:
-    drawn = picture.Picture("", picture.Axis("", 100, ()), picture.Axis("", 100, ()))
-    drawn.points([(40, 50, "0.1", "blue"), (44, 49, "0.2", "blue")])
-    (left, right, height), (follows, _, _) = drawn.notes
-    across, level = drawn.place(40, 50)
-    assert left < right < across and level < height < level + 2 * picture.LINE
-    assert follows > drawn.place(44, 49)[0]
-
-
-def test_pictures_name_their_axes_and_take_functions_that_need_no_memory() -> None:
-    for drawn, title in (
-        (explain_residuals(lambda x: x * 2.0, X).plot(), "temporary memory"),
-        (pareto(lambda x: x * 2.0, X).plot(), "estimated time"),
-    ):
-        words = [t.text for t in ET.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
-        assert title in words
-        assert words.count("0 B") == 1
 
 
 def test_budgets_that_cannot_be_met_have_a_line() -> None:
@@ -461,6 +450,7 @@ def test_a_budget_is_named_with_the_figures_of_its_plan() -> None:
     assert plan.least <= plan.bytes <= (plan.least + plan.everything) // 2 < plan.everything
     assert {r.policy for r in found.residuals if r.verdict == "save"} == {"budget 50%"}
     assert "under a budget of 50%, of plans from" in str(found)
+    assert str(found).endswith("for what the compiler may add; the peak above does not")
     assert found.to_dict()["plans"][0]["bytes"] == plan.bytes
 
 
@@ -480,8 +470,6 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
     assert in_all.choices[0].least != in_some.choices[0].least
     line = "       for the derivative in `ws`, `x`; in others it has plans of its own"
     assert line in str(in_all).splitlines()
-    many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[x] * 9)
-    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
 
 
 @pytest.mark.parametrize(

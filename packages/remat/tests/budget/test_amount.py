@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveloop.remat.budget.amount import Choice, amount, shown
+from fiveloop.remat.budget.amount import Choice, amount, shown, shown_time
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,22 @@ def test_bytes_are_shown_in_the_largest_unit() -> None:
         "3 MiB",
         "5 GiB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (10_400, "10.4 s"),
+        (12.34, "12.3 ms"),
+        (0.0819, "81.9 µs"),
+        (8.16e-5, "81.6 ns"),
+        (0, "0 ns"),
+    ],
+)
+def test_times_are_shown_in_the_largest_unit(milliseconds: float, text: str) -> None:
+    assert shown_time(milliseconds) == text
+    plan = Choice(amount("1 GB"), 2048, milliseconds, 1024, 2048)
+    assert str(plan).endswith(f"; {text} estimated")
 
 
 def test_a_plan_of_more_bytes_than_saving_everything_is_within_the_range_that_is_told() -> None:

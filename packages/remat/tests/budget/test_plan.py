@@ -153,6 +153,26 @@ def test_the_least_is_far_less_than_all() -> None:
     assert chains().candidates[0].bytes < 0.75 * plain()[0]
 
 
+def swish(ws: Any, x: Any) -> Any:
+    return (sp.tanh(x @ ws[0]) * sp.sin(x @ ws[1])).sum() + (cumsum(x, axis=0) ** 2).sum()
+
+
+def in_a_loop(ws: Any, x: Any) -> Any:
+    step = lambda h, _: (sp.tanh(h @ ws[0]), sp.sin(h @ ws[1]).sum())
+    return scan(step, x, None, length=4)[1].sum()
+
+
+@pytest.mark.parametrize("f", [chain, swish, in_a_loop])
+def test_all_the_memory_is_that_of_the_program_without_a_checkpoint(f: Any) -> None:
+    """The bytes are those of its simulation, and the margin; loops save less by a minimum cut than everything."""
+    found = planner(f, ws=WS[:3])
+    passes = options.both_passes(found.program.jaxpr, found.unknown, policies.minimum_cut)
+    plain, within_all = plan.needed(passes.jaxpr), found.within(found.everything)
+    assert within_all is not None and within_all.bytes <= plain
+    assert (plain < found.everything) if f is in_a_loop else (plain == found.everything)
+    assert timeline.peak(passes.jaxpr) < plain
+
+
 def test_a_budget_below_the_least_says_how_much_that_is() -> None:
     least = planner(ws=WS[:3]).least
     with pytest.raises(ValueError, match=rf"chain needs .* \({least} bytes, with the.*1000 B"):

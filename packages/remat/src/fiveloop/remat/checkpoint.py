@@ -24,6 +24,9 @@ from fiveloop.state.core_rules import call_discharge
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_AS_DECORATOR: Any = object()
+"""In the place of a function that is given later: None is a mistake."""
+
 
 @overload
 def checkpoint(
@@ -46,7 +49,7 @@ def checkpoint(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @trace.boundary
 def checkpoint(
-    fun: Callable[..., Any] | None = None,
+    fun: Any = _AS_DECORATOR,
     *,
     policy: transforms.Policy | None = None,
     budget: str | float | None = None,
@@ -61,13 +64,13 @@ def checkpoint(
     applies in calls, loops and branches, too. Within another checkpoint, a value is saved if both policies save it.
     Static arguments are hashable Python values that the function may depend on, as in `jit`. With `prevent_cse=False`
     XLA may merge a recomputation with the first computation, which undoes the checkpoint where both are in one body.
-    Without a function it is a decorator: `@checkpoint(policy=...)`. The logger "fiveloop.remat" warns if a name in a
-    policy labels no value of `fun`.
+    Without a function it is a decorator: `@checkpoint(policy=...)`; TypeError if `fun` is given and is no function. The
+    logger "fiveloop.remat" warns if a name in a policy labels no value of `fun`.
 
     With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no
     more temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text
-    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, saving everything; text without a
-    unit is read as the number that it writes. The verdicts of a policy are fixed first. Raises
+    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, room for saving everything; text
+    without a unit is read as the number that it writes. The verdicts of a policy beside it come first. Raises
     UnattainableError, a ValueError whose `least` is the least memory of any plan, if no plan is within the budget.
 
     >>> import fiveloop.numpy as fnp
@@ -82,12 +85,12 @@ def checkpoint(
         chosen = nothing_saveable if room is None else undecided
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
     again = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
-    if fun is None:
+    if fun is _AS_DECORATOR:
         return partial(again, static_argnums=static_argnums, static_argnames=static_argnames)
-    extend.check_callable("checkpoint", fun)
-    if isinstance(fun, transforms.Composable):
+    if not callable(fun) or isinstance(fun, transforms.Composable):
         raise TypeError(
-            f"checkpoint: expected a function, got the policy {fun!r}; write `policy=` before a policy"
+            f"checkpoint: fun must be a function, got {fun!r} of type {type(fun).__name__}; write `policy=` before a "
+            "policy and `budget=` before a budget"
         )
     statics = (static_argnums, static_argnames)
     if any(given or not isinstance(given, tuple | list) for given in statics):

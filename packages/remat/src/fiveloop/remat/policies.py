@@ -1,12 +1,13 @@
 """Policies of checkpoints: each decides for one equation whether its results are saved; policies can be compared.
 
-A policy may also be any function of an equation, known by identity. The equation has `primitive`, `params`,
-`in_avals`, `out_avals`, `names` (labels of its results), `path` (the primitives around it), `bytes`, `flops` and
-`source`. The answer is a verdict (`SAVE`, `RECOMPUTE`, `Offload()`, `PREFER_SAVE`, `PREFER_RECOMPUTE`), a bool (save?),
-or None: no opinion, which recomputes. A function of the form `(primitive, *avals, **params)` is taken, too.
+A policy may also be any function of an equation; two functions are the same policy only if they are the same object.
+The equation has `primitive`, `params`, `in_avals`, `out_avals`, `names` (labels of its results), `path` (the
+primitives around it), `bytes`, `flops` and `source`. The answer is a verdict (`SAVE`, `RECOMPUTE`, `Offload()`,
+`PREFER_SAVE`, `PREFER_RECOMPUTE`), a bool (save?), or None: no opinion, which recomputes. A function of the form
+`(primitive, *avals, **params)` is taken, too.
 
 Policies compose: `p | q` saves what either saves, `p & q` what both save, `~p` what `p` does not, and `first_of(p, q)`
-follows the first that has an opinion. Policies that select have none of what they do not select.
+follows the first that has an opinion. A policy that selects certain values has no opinion of the others.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ __all__ = [
 util.show_public_names(globals())
 
 PREFER_SAVE = rules.Weigh(memory_cost=1.0, share=0.5)
-"""A verdict: save, unless an operation or two make the value again."""
+"""A verdict: save, unless an operation or two can compute the value again."""
 
 PREFER_RECOMPUTE = rules.Weigh(memory_cost=1e4, share=1e4)
-"""A verdict: compute again what can be made from what is saved without a contraction, reduction, sort or loop."""
+"""A verdict: compute again, unless that takes a contraction, reduction, sort or loop; then save."""
 
 everything_saveable = transforms.EverythingSaveable()
 """Save whatever the backward pass uses, and compute nothing again; in a loop too, where that is not the default."""
@@ -56,10 +57,10 @@ nothing_saveable = transforms.NothingSaveable()
 """Save the arguments alone, and compute everything again; the default of `checkpoint`."""
 
 undecided = transforms.FirstOf(())
-"""No opinion of any equation: what a budget decides alone."""
+"""No opinion of any equation: a budget decides alone."""
 
 minimum_cut = transforms.MinimumCut()
-"""Save what makes bytes kept and operations done again cost least: the default of loops without a checkpoint.
+"""Save the values for which bytes and operations done again cost least: the default of loops without a checkpoint.
 
 `fiveloop.core.MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
 """

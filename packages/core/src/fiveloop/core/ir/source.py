@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from inspect import unwrap
 from types import CodeType, FrameType
 from typing import NamedTuple
@@ -93,10 +94,18 @@ def _belongs_to_user(code: CodeType) -> bool:
 
 
 def function_source(fun: object) -> str:
-    """Where a function was defined, for error messages; one that a transform has made has no place of its own."""
+    """Where a function was defined, for error messages; one that a transform has made has no place of its own.
+
+    A partial function is named as the function that it calls; an object that can be called has its type's name and
+    the place of its `__call__`.
+    """
     fun = unwrap(fun) if callable(fun) else fun
+    while isinstance(fun, partial):
+        fun = unwrap(fun.func)
     code = getattr(fun, "__code__", None)
     if code is not None and is_internal(code) and "<locals>" in code.co_qualname:
         return "a transform"
     name = getattr(fun, "__name__", None) or type(fun).__name__
+    call = getattr(type(fun).__call__, "__code__", None) if callable(fun) else None
+    code = code or (call if call and not is_internal(call) else None)
     return f"{name} at {code.co_filename}:{code.co_firstlineno}" if code is not None else str(name)

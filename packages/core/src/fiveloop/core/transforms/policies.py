@@ -189,10 +189,9 @@ def _takes_one(signature: inspect.Signature) -> bool:
 
 
 def _called(policy: Policy) -> str:
-    """A policy as messages name it: a function by its name and the line that it begins on."""
+    """A policy as messages name it: a function by its name and where it was defined."""
     fun = policy.fun if isinstance(policy, OfPrimitive) else policy
-    code = getattr(inspect.unwrap(fun), "__code__", None)
-    return repr(fun) if code is None else f"`{code.co_name}` (line {code.co_firstlineno})"
+    return repr(fun) if isinstance(fun, Composable) else f"`{ir.function_source(fun)}`"
 
 
 class Composable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 from fiveloop.core.dataclass import dataclass
 
@@ -73,10 +73,15 @@ class Choice:
     everything: int
     candidates: tuple[tuple[int, float], ...] = ()
 
+    @property
+    def allowed(self) -> int:
+        """The bytes that the budget allows."""
+        return self.budget.bytes_of(self.least, self.everything)
+
     def __str__(self) -> str:
         return (
             f"{shown(self.bytes)} under a budget of {self.budget}, of plans from {shown(self.least)} to "
-            f"{shown(max(self.everything, self.bytes))}, with the margin; {self.milliseconds:.3g} ms estimated"
+            f"{shown(max(self.everything, self.bytes))}, with the margin; {shown_time(self.milliseconds)} estimated"
         )
 
 
@@ -138,13 +143,38 @@ def _of_bytes(size: float, given: Any, where: str) -> Amount:
     return Amount(float(size))
 
 
+Units: TypeAlias = tuple[tuple[str, float], ...]
+"""Units, each with how much it is, the largest first."""
+
+BYTES: Units = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+TIMES: Units = (("s", 1e3), ("ms", 1.0), ("µs", 1e-3), ("ns", 1e-6))
+"""The units of milliseconds."""
+
+
+def unit_of(most: float, units: Units) -> tuple[str, float]:
+    """The largest unit that is not more than a number; else the smallest.
+
+    >>> unit_of(1500, BYTES)
+    ('KiB', 1024)
+    """
+    return next((unit for unit in units if most >= unit[1]), units[-1])
+
+
 def shown(size: int) -> str:
     """A number of bytes as people write it.
 
     >>> shown(1500), shown(3 * 2**20)
     ('1.46 KiB', '3 MiB')
     """
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= factor:
-            return f"{size / factor:.4g}".rstrip() + f" {unit}"
-    return f"{size} B"
+    unit, factor = unit_of(size, BYTES)
+    return f"{size} B" if factor == 1 else f"{size / factor:.4g} {unit}"
+
+
+def shown_time(milliseconds: float) -> str:
+    """A time with three digits.
+
+    >>> shown_time(0.0819), shown_time(10_400)
+    ('81.9 µs', '10.4 s')
+    """
+    unit, factor = unit_of(milliseconds, TIMES)
+    return f"{milliseconds / factor:.3g} {unit}"

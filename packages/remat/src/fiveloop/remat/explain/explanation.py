@@ -11,16 +11,18 @@ from fiveloop.core import Jaxpr, ir, prims, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
-from fiveloop.core.primitives import check
-from fiveloop.remat.budget.amount import Choice, shown
+from fiveloop.remat.budget.amount import BYTES, Choice, shown, shown_time
 from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
-from fiveloop.remat.explain.table import shown_count, table
+from fiveloop.remat.explain.table import LEAST, WIDTH, cut, limit, shown_count, table
 from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
 from fiveloop.remat.name import name_p
+from fiveloop.remat.policies import as_written
+from fiveloop.remat.primitive import checkpoint_p
 from fiveloop.remat.residuals import (
     Need,
     Residual,
+    choice_of,
     choices_in,
     halves_of,
     number_of,
@@ -32,7 +34,9 @@ Phase = Literal["forward", "backward"]
 ROWS = 20
 """How many residuals a table shows unless told otherwise."""
 MANY = 8
-"""How many arguments a line names."""
+"""How many arguments a line names, unless it is to be whole."""
+FAR = 2
+"""A picture goes up to the budgets that allow at most so many times the peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class ResidualExplanation:
     every step; if `open_ended`, there are loops of unknown length, of which one step is counted. `moments` list the
     memory through the forward and then the backward pass; `at_peak` are the buffers that are alive at the peak;
     `choices` are the plans for budgets; `states` are the loops of which a few states are saved at a time; `arguments`
-    are those in which the derivative is taken. It prints as a table.
+    are those in which the derivative is taken; `policies` are those of the outermost checkpoints, as a program writes
+    them, a budget as `budget 50%`. It prints as a table.
     """
 
     name: str
@@ -94,6 +99,7 @@ class ResidualExplanation:
     states: tuple[SavedStates, ...] = ()
     arguments: tuple[str, ...] = ()
     open_ended: bool = False
+    policies: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -102,7 +108,10 @@ class ResidualExplanation:
 
     @property
     def peak(self) -> int:
-        """The most temporary bytes at once; what is there anyway, as arguments or results, does not count."""
+        """The most temporary bytes at once; what is there anyway, as arguments or results, does not count.
+
+        A budget leaves a margin above it for what the compiler may add, which the bytes of `choices` include.
+        """
         return max((m.bytes for m in self.moments), default=0)
 
     def peak_of(self, phase: Phase) -> int:
@@ -110,23 +119,24 @@ class ResidualExplanation:
         return max((m.bytes for m in self.moments if m.phase == phase), default=0)
 
     @trace.boundary
-    def table(self, rows: int | None = None) -> str:
-        """The residuals as a table of at most so many rows, with the totals below; those alike share a row."""
+    def table(self, rows: int | None = None, width: int | None = WIDTH) -> str:
+        """The residuals as a table of at most so many rows, with the totals below; those alike share a row.
+
+        Cells are cut where a row has more than `width` characters; with `width=None` the text is whole.
+        """
         groups = _alike(self.residuals)
-        if rows is not None and check.known_int("table", "rows", rows) < 0:
-            check.bad_value(
-                f"table: expected `rows` not to be negative, got {rows}; None shows all"
-            )
-        first = groups[:rows]
-        lines = [table([_TITLES, *map(_row, first)], _WIDTHS)] if first else []
+        first = groups[: limit("rows", rows)]
+        width = limit("width", width)
+        lines = [table([_TITLES, *map(_row, first)], width)] if first else []
         rest = [r for group in groups[len(first) :] for r in group]
         if rest:
             lines.append(f"and {len(rest)} more, {shown(sum(r.bytes for r in rest))}")
         if not self.arguments:
             lines = [f"{self.name} has no floating argument: there is nothing to differentiate"]
-        return "\n".join([*lines, *[""] * bool(lines), *self._totals()])
+        return "\n".join([*lines, *[""] * bool(lines), *self._totals(width)])
 
-    def _totals(self) -> list[str]:
+    def _totals(self, width: int | None) -> list[str]:
+        many = None if width is None else MANY
         there = shown(sum(r.bytes for r in self.residuals if not r.verdict))
         forward, backward = (
             shown(self.peak_of("forward")),
@@ -141,7 +151,8 @@ class ResidualExplanation:
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
             *[f"       {shown(a.bytes):>8}  {_told(a)}" for a in self.at_peak[:3]],
             *[f"states {s}" for s in self.states],
-            *[line for choice in self.choices for line in _plans(choice, self.arguments)],
+            *[line for choice in self.choices for line in _plans(choice, self.arguments, many)],
+            *[f"       {_WITH_MARGIN}"] * bool(self.choices),
         ]
 
     def __str__(self) -> str:
@@ -154,6 +165,7 @@ class ResidualExplanation:
         return {
             "name": self.name,
             "arguments": list(self.arguments),
+            "policies": list(self.policies),
             "saved_bytes": self.bytes,
             "flops_again": self.flops_again,
             "open_ended": self.open_ended,
@@ -190,21 +202,43 @@ class ResidualExplanation:
         return self.plot()
 
     @trace.boundary
-    def compare(self, other: ResidualExplanation) -> ResidualDifference:
-        """The residuals and the memory of `other`, compared with this explanation."""
+    def compare(
+        self, other: ResidualExplanation, names: tuple[str, str] | None = None
+    ) -> ResidualDifference:
+        """The residuals and the memory of `other`, compared with this explanation.
+
+        `names` are what the table, the JSON text and the picture call the two sides. By default these are the names of
+        the functions; the policies, if the functions have the same name; and "first" and "second", if these are the
+        same, too.
+        """
         if not isinstance(other, ResidualExplanation):
             raise TypeError(
                 f"compare: expected what `explain_residuals` gives, got a value of type {type(other).__name__}"
             )
-        return ResidualDifference(self, other)
+        return ResidualDifference(self, other, _sides(self, other, names))
+
+
+def _sides(first: ResidualExplanation, second: ResidualExplanation, given: Any) -> tuple[str, str]:
+    """The names of two sides: those that are given, or the first pair that tells them apart."""
+    if given is None:
+        written = [", ".join(side.policies) or "no checkpoint" for side in (first, second)]
+        pairs = [(first.name, second.name), (written[0], written[1]), ("first", "second")]
+        return next(pair for pair in pairs if pair[0] != pair[1])
+    names = tuple(given) if isinstance(given, tuple | list) else ()
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"compare: names must be a pair of strings, got {given!r}")
+    if names[0] == names[1]:
+        raise ValueError(f"compare: names must differ, got {given!r}")
+    return names
 
 
 @dataclass(frozen=True)
 class ResidualDifference:
-    """Two explanations of residuals, and the differences between them. It prints as a table."""
+    """Two explanations of residuals, the names of the two sides, and the differences. It prints as a table."""
 
     before: ResidualExplanation
     after: ResidualExplanation
+    names: tuple[str, str] = ("first", "second")
 
     @cached_property
     def gone(self) -> tuple[Residual, ...]:
@@ -216,28 +250,43 @@ class ResidualDifference:
         """What only the second one keeps."""
         return _without(self.after.residuals, self.before.residuals)
 
-    def __str__(self) -> str:
+    @trace.boundary
+    def table(self, rows: int | None = None, width: int | None = WIDTH) -> str:
+        """The residuals of one side alone as a table of at most so many rows, with the totals below.
+
+        A minus marks those of the first side, a plus those of the second. Cells are cut where a row has more than
+        `width` characters; with `width=None` the text is whole.
+        """
         signed = [("-", g) for g in _alike(self.gone)] + [("+", g) for g in _alike(self.new)]
         signed.sort(key=lambda pair: -sum(r.bytes for r in pair[1]))
-        rows = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(g)) for s, g in signed)]
-        lines = [table([_TITLES, *rows[:ROWS]], _WIDTHS), ""] if rows else []
-        if len(rows) > ROWS:
-            lines.insert(1, f"and {len(rows) - ROWS} more")
-        return "\n".join([*lines, *self._totals()])
+        found = [(f"{sign}{row[0]}", *row[1:]) for sign, row in ((s, _row(g)) for s, g in signed)]
+        first = found[: limit("rows", rows)]
+        width = limit("width", width)
+        lines = [table([_TITLES, *first], width)] if first else []
+        if len(first) < len(found):
+            lines.append(f"and {len(found) - len(first)} more")
+        return "\n".join([*lines, *[""] * bool(lines), *self._totals(width)])
+
+    def __str__(self) -> str:
+        return self.table(ROWS)
 
     __repr__ = __str__
 
-    def _totals(self) -> list[str]:
+    def _totals(self, width: int | None) -> list[str]:
         a, b = self.before, self.after
+        each = None if width is None else max(width // 2 - 8, LEAST)
+        first, second = (cut(name, each) for name in self.names)
         return [
+            f"sides  - {first}, + {second}",
             f"saved  {shown(a.bytes)} -> {shown(b.bytes)}",
             f"again  {shown_count(a.flops_again)} -> {shown_count(b.flops_again)} operations",
             f"peak   {shown(a.peak)} -> {shown(b.peak)}",
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Both explanations, and the residuals that only one of them has, as dictionaries."""
+        """The names, both explanations, and the residuals that only one of them has, as dictionaries and lists."""
         return {
+            "names": list(self.names),
             "before": self.before.to_dict(),
             "after": self.after.to_dict(),
             "gone": [_as_dict(r) for r in self.gone],
@@ -251,7 +300,7 @@ class ResidualDifference:
     @trace.boundary
     def plot(self, path: str | Path | None = None) -> str:
         """Both memories over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
-        return picture.written(_drawn([self.before, self.after]), path, "plot")
+        return picture.written(_drawn([self.before, self.after], self.names), path, "plot")
 
     def _repr_svg_(self) -> str:
         return self.plot()
@@ -291,7 +340,19 @@ def explain_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Resid
         tuple(dict.fromkeys(_saved_states(program, ()))),
         halves.arguments,
         _is_open_ended(program),
+        tuple(dict.fromkeys(_policies_in(halves.known))),
     )
+
+
+def _policies_in(jaxpr: Jaxpr) -> Iterator[str]:
+    """The policies, or budgets, of the outermost checkpoints in a jaxpr."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is checkpoint_p:
+            choice = choice_of(eqn)
+            yield f"budget {choice.budget}" if choice else as_written(eqn.params.policy)
+        else:
+            for body in bodies_of(eqn):
+                yield from _policies_in(body.jaxpr)
 
 
 @ir.once_per_jaxpr
@@ -314,13 +375,14 @@ def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
             yield from _saved_states(body.jaxpr, (*path, place_of(eqn, body)))
 
 
-def _plans(choice: Choice, arguments: Sequence[str]) -> list[str]:
-    """What a budget came to, and the plans among which it chose, for the derivative in some arguments."""
+def _plans(choice: Choice, arguments: Sequence[str], many: int | None) -> list[str]:
+    """What a budget came to, and the plans among which it chose, for the derivative in some arguments, `many` named."""
     rows = [
-        f"       {shown(size):>10}  {time:.3g} ms{'  taken' if size == choice.bytes else ''}"
+        f"       {shown(size):>10}  {shown_time(time)}{'  taken' if size == choice.bytes else ''}"
         for size, time in choice.candidates
     ]
-    shown_first = [*arguments[:MANY], *["..."] * (len(arguments) > MANY)]
+    first = arguments[:many]
+    shown_first = [*first, *["..."] * (len(first) < len(arguments))]
     given = (
         f"       for the derivative in {', '.join(shown_first)}; in others it has plans of its own"
     )
@@ -366,8 +428,10 @@ def _alive(buffer: Buffer) -> Alive:
     return Alive(buffer.bytes, name, place_in_program(made.eqn.source), path)
 
 
+_WITH_MARGIN = (
+    "bytes of plans include a margin for what the compiler may add; the peak above does not"
+)
 _TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
-_WIDTHS = (10, 6, 28, 20, 18, 22, 40)
 
 
 def _alike(residuals: Sequence[Residual]) -> list[list[Residual]]:
@@ -441,27 +505,29 @@ def _identity(r: Residual) -> tuple[Any, ...]:
     return (r.aval, r.origin, r.source, r.trips)
 
 
-def _drawn(told: Sequence[ResidualExplanation]) -> str:
+def _drawn(told: Sequence[ResidualExplanation], names: Sequence[str] = ()) -> str:
     """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
-    most = max([e.peak for e in told], default=0)
-    longest = max([len(e.moments) for e in told], default=0)
+    peak, longest = max(e.peak for e in told), max(len(e.moments) for e in told)
+    near = [c.allowed for e in told for c in e.choices if c.allowed <= FAR * peak]
     chart = picture.Picture(
         f"Temporary memory of {' and '.join(dict.fromkeys(e.name for e in told))}",
         picture.Axis(
             "equations in the order in which they run; of a loop, those of one step", longest, ()
         ),
-        picture.axis("temporary memory", most, lambda size: shown(int(size))),
+        picture.axis("temporary memory", max([peak, *near]), BYTES),
     )
     if len(told) == 1:
         _draw_passes(chart, told[0])
+        _draw_budgets(chart, told[0], picture.COLOURS[3])
     else:
         for k, e in enumerate(told):
             chart.steps([m.bytes for m in e.moments], picture.COLOURS[k])
         notes = [
-            f"{word}, peak {shown(e.peak)}"
-            for word, e in zip(("first", "second"), told, strict=True)
+            f"{cut(name, 24)}, peak {shown(e.peak)}" for name, e in zip(names, told, strict=True)
         ]
         chart.legend(list(zip(notes, picture.COLOURS, strict=False)))
+        for e, colour in zip(told, picture.COLOURS, strict=False):
+            _draw_budgets(chart, e, colour)
     return chart.svg()
 
 
@@ -471,3 +537,10 @@ def _draw_passes(chart: picture.Picture, told: ResidualExplanation) -> None:
     chart.steps(heights[told.turn :], picture.COLOURS[1], told.turn)
     chart.legend([("forward", picture.COLOURS[0]), ("backward", picture.COLOURS[1])])
     chart.level(told.peak, f"peak {shown(told.peak)}")
+
+
+def _draw_budgets(chart: picture.Picture, told: ResidualExplanation, colour: str) -> None:
+    """A line for what each budget allows, the compiler's margin included."""
+    for choice in told.choices:
+        allowed = f", {shown(choice.allowed)}" * choice.budget.fraction
+        chart.level(choice.allowed, f"budget {choice.budget}{allowed}", colour)

@@ -15,10 +15,18 @@ from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies as known
 from fiveloop.remat import residuals
-from fiveloop.remat.budget.amount import Amount, UnattainableError, amount, shown
+from fiveloop.remat.budget.amount import (
+    BYTES,
+    TIMES,
+    Amount,
+    UnattainableError,
+    amount,
+    shown,
+    shown_time,
+)
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
-from fiveloop.remat.explain.table import shown_count, table
+from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
 from fiveloop.remat.timeline import backward_begins, timeline
 
@@ -38,8 +46,8 @@ POLICIES: tuple[transforms.Policy, ...] = (
 class ParetoPoint:
     """A way to checkpoint: the peak of temporary bytes, the estimated time, the bytes saved, the operations done again.
 
-    `milliseconds` are an estimate from the operations and bytes of each equation, to one percent, to compare ways with
-    each other.
+    The peak is without the margin that a budget leaves for what the compiler may add. `milliseconds` are an estimate
+    from the operations and bytes of each equation, to one percent, to compare ways with each other.
     """
 
     name: str
@@ -72,19 +80,27 @@ class Pareto:
                 found.append(p)
         return tuple(found)
 
-    def __str__(self) -> str:
-        rows = [("peak", "ms", "", "way", "saved", "done again")]
+    @trace.boundary
+    def table(self, width: int | None = WIDTH) -> str:
+        """The ways as a table.
+
+        Cells are cut where a row has more than `width` characters; with `width=None` the text is whole.
+        """
+        rows = [("peak", "time", "", "way", "saved", "done again")]
         front = self.front
         for p in self.points:
             mark = "*" if p in front else ""
             again = f"{shown_count(p.flops_again)} operations" if p.flops_again else ""
-            row = (shown(p.peak), f"{p.milliseconds:.3g}", mark, p.name, shown(p.saved), again)
+            row = (shown(p.peak), shown_time(p.milliseconds), mark, p.name, shown(p.saved), again)
             rows.append(row)
         missed = [
             f"{way}: {self.name} needs {shown(self.least or 0)} at least"
             for way in self.unattainable
         ]
-        return "\n".join([table(rows, (12, 8, 1, 44, 12, 20)), *missed])
+        return "\n".join([table(rows, limit("width", width)), *missed])
+
+    def __str__(self) -> str:
+        return self.table()
 
     __repr__ = __str__
 
@@ -108,12 +124,17 @@ class Pareto:
         longest = max((p.milliseconds for p in self.points), default=0.0)
         chart = picture.Picture(
             f"Memory and estimated time of {self.name}",
-            picture.axis("peak of temporary memory", most, lambda size: shown(int(size))),
-            picture.axis("estimated time", longest, lambda time: f"{time:.3g} ms"),
+            picture.axis("peak of temporary memory", most, BYTES),
+            picture.axis("estimated time", longest, TIMES),
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
         dots = [
-            (p.peak, p.milliseconds, p.name.removeprefix("budget="), picture.COLOURS[not p.budget])
+            (
+                p.peak,
+                p.milliseconds,
+                p.name.removeprefix("budget=").strip("'"),
+                picture.COLOURS[not p.budget],
+            )
             for p in self.points
         ]
         chart.points(dots)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
 
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass, field
+from fiveloop.remat.budget.amount import Units, unit_of
+from fiveloop.remat.explain.table import cut
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 88, 16, 36, 44
-LETTER, LINE, GAP = 6, 13, 7
-"""The width of a letter of a note, the height of a line, and how far a note is beside its dot."""
+SIZE, TITLE = 11, 13
+"""The sizes of letters, and of those of the title."""
+LETTER, LINE, GAP, APART = 6, 13, 9, 4
+"""The width of a letter of a note, the height of a line, how far a note is from the middle of its dot, and how far
+two notes are from each other at least.
+"""
+LONGEST, ROW = 40, 24
+"""The most letters of a note beside a dot; how far apart the places are where a note may begin that has none beside."""
 COLOURS = ("#1b6ac9", "#c9461b", "#2d8a4e", "#8a5bc9", "#8a8a8a")
 
 
@@ -26,19 +35,25 @@ class Axis:
     ticks: tuple[tuple[float, str], ...]
 
 
-def axis(title: str, most: float, words: Callable[[float], str]) -> Axis:
-    """Numbers from 0 to a little more than `most`, with a mark at each quarter of it.
+def axis(title: str, most: float, units: Units) -> Axis:
+    """Numbers from 0 to a little more than `most`, with marks at round numbers of one of the units.
 
-    >>> axis("time", 2.0, str).ticks
-    ((0.0, '0.0'), (0.5, '0.5'), (1.0, '1.0'), (1.5, '1.5'), (2.0, '2.0'))
+    >>> axis("memory", 3000, (("KiB", 1024), ("B", 1))).ticks
+    ((0, '0'), (1024, '1 KiB'), (2048, '2 KiB'))
     """
-    marks = {words(most * k / 4): most * k / 4 for k in range(5)}
-    return Axis(title, most * 1.1, tuple((value, mark) for mark, value in marks.items()))
+    if not most:
+        return Axis(title, 0, ((0, "0"),))
+    unit, factor = unit_of(most, units)
+    power = 10 ** math.floor(math.log10(most / factor))
+    step = next(s for s in (0.2, 0.5, 1, 2, 5) if most <= s * power * factor * 5)
+    marks = [k * step * power for k in range(1, 6)]
+    ticks = [(m * factor, f"{m:g} {unit}") for m in marks if m * factor <= 1.05 * most]
+    return Axis(title, most * 1.1, ((0, "0"), *ticks))
 
 
 @dataclass(slots=True)
 class Picture:
-    """What is drawn, over two axes; `notes` are where there are words beside points: from x to x, at y."""
+    """What is drawn, over two axes; `notes` are where there are dots and words: from x to x, on y."""
 
     title: str
     x: Axis
@@ -68,62 +83,71 @@ class Picture:
         self.parts.append(f'<path d="{closed}" fill="{colour}" fill-opacity="0.35"/>')
         self.parts.append(f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="1.4"/>')
 
-    def level(self, y: float, note: str) -> None:
-        """A dashed line across, with a note above it."""
+    def level(self, y: float, note: str, colour: str = "#444") -> None:
+        """A dashed line across, with a note at it; where it lies above the picture, a note at the top."""
         (start, height), (end, _) = self.place(0, y), self.place(self.x.limit, y)
-        self.parts.append(
-            f'<path d="M{start:.1f},{height:.1f} L{end:.1f},{height:.1f}" stroke="#444" '
-            'stroke-dasharray="5 4"/>'
-        )
-        self.text(end, height - 5, note, "end")
+        if y > self.y.limit:
+            height, note = TOP, f"{note}, above this picture"
+        else:
+            self.parts.append(
+                f'<path d="M{start:.1f},{height:.1f} L{end:.1f},{height:.1f}" stroke="{colour}" '
+                'stroke-dasharray="5 4"/>'
+            )
+        wide = LETTER * len(note)
+        ends = [end - wide - step * ROW for step in range(int((end - start - wide) / ROW))]
+        places = [(left, height + down) for left in ends for down in (-5, LINE - 1)]
+        self._write(note, places, colour)
 
     def points(self, found: Sequence[tuple[float, float, str, str]]) -> None:
-        """Dots at x and y, each with a note in a colour: on its upper right if there is room, else on its lower left,
-        else below the notes and dots that are there.
-        """
-        places = [self.place(x, y) for x, y, _, _ in found]
-        dots = [(across - 4, across + 4, height + 4) for across, height in places]
-        for (across, height), (_, _, note, colour) in zip(places, found, strict=True):
+        """Dots at x and y, each with a note in a colour: beside it if there is room, else near, with a line to it."""
+        left: list[tuple[float, float, str, str]] = []
+        dots = [(*self.place(x, y), cut(note, LONGEST), colour) for x, y, note, colour in found]
+        self.notes += [(across - 4, across + 4, height + 4) for across, height, _, _ in dots]
+        for across, height, note, colour in dots:
             self.parts.append(
                 f'<circle cx="{across:.1f}" cy="{height:.1f}" r="4" fill="{colour}"/>'
             )
-            self._note(note, across, height - 5, dots, colour)
+            if not self._write(note, _beside(across, height, LETTER * len(note)), colour):
+                left.append((across, height, note, colour))
+        for across, height, note, colour in left:
+            if self._write(note, _around(across, height, LETTER * len(note)), colour):
+                self._lead(across, height, colour)
 
-    def _note(
-        self,
-        note: str,
-        across: float,
-        height: float,
-        dots: Sequence[tuple[float, float, float]],
-        colour: str,
-    ) -> None:
-        width = LETTER * len(note)
-        right, low = across <= 0.7 * WIDTH, height + 2 * GAP + LETTER
+    def _lead(self, across: float, height: float, colour: str) -> None:
+        """A thin line from a dot to the note that was written last."""
+        left, right, low = self.notes[-1]
+        end = min(max(across, left), right), low + 3 if low < height else low - LINE + 4
+        self.parts.append(
+            f'<path d="M{across:.1f},{height:.1f} L{end[0]:.1f},{end[1]:.1f}" stroke="{colour}" '
+            'stroke-opacity="0.4"/>'
+        )
 
-        def taken(left: float, height: float) -> bool:
-            return any(
-                abs(height - other) < LINE and start < left + width and left < end
-                for start, end, other in (*dots, *self.notes)
-            )
+    def _write(self, note: str, places: Sequence[tuple[float, float]], colour: str) -> bool:
+        """Write a note at the first place that is free and within the axes, if there is one; return whether."""
+        wide = LETTER * len(note)
+        for left, low in places:
+            within = left > LEFT and left + wide <= WIDTH and low - LINE + 4 >= TOP - 2
+            if within and low < HEIGHT - BOTTOM and not self._taken(left, left + wide, low):
+                self.notes.append((left, left + wide, low))
+                self.text(left, low, note, "start", colour=colour)
+                return True
+        return False
 
-        beside = {True: across + GAP, False: across - GAP - width}
-        if right and taken(beside[True], height) and across - GAP - width > LEFT:
-            right, height = (False, low) if not taken(beside[False], low) else (True, height)
-        left = beside[right]
-        while taken(left, height):
-            height += LINE
-        self.notes.append((left, left + width, height))
-        side = "start" if right else "end"
-        self.text(across + (GAP if right else -GAP), height, note, side, colour=colour)
+    def _taken(self, left: float, right: float, low: float) -> bool:
+        return any(
+            abs(low - other) < LINE and start < right + APART and left < end + APART
+            for start, end, other in self.notes
+        )
 
     def legend(self, notes: Sequence[tuple[str, str]]) -> None:
         """What colours mean, below the title."""
-        for k, (note, colour) in enumerate(notes):
-            x = LEFT + 150 * k
+        x = LEFT
+        for note, colour in notes:
             self.parts.append(
                 f'<rect x="{x}" y="{TOP - 15}" width="10" height="10" fill="{colour}" fill-opacity="0.6"/>'
             )
             self.text(x + 15, TOP - 6, note, "start")
+            x += max(150, 15 + LETTER * len(note) + 2 * GAP)
 
     def text(
         self,
@@ -131,7 +155,7 @@ class Picture:
         y: float,
         words: str,
         anchor: str,
-        size: int = 11,
+        size: int = SIZE,
         turn: int = 0,
         colour: str = "black",
     ) -> None:
@@ -144,7 +168,8 @@ class Picture:
 
     def svg(self) -> str:
         """The whole as SVG."""
-        self.text(LEFT, 14, self.title, "start", 13)
+        most = (WIDTH - LEFT - RIGHT) * SIZE // (LETTER * TITLE)
+        self.text(LEFT, 14, cut(self.title, most), "start", TITLE)
         corner, end = (LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM)
         self.parts.append(
             f'<path d="M{LEFT},{TOP} L{corner[0]},{corner[1]} L{end[0]},{end[1]}" fill="none" stroke="#222"/>'
@@ -165,6 +190,25 @@ class Picture:
                 "</svg>\n",
             ]
         )
+
+
+def _beside(across: float, height: float, wide: float) -> list[tuple[float, float]]:
+    """Places for a note right beside a dot: the left end, and the line that it stands on."""
+    ends = across + GAP, across - GAP - wide
+    return [(end, low) for low in (height - 5, height + LINE + 2) for end in ends]
+
+
+def _around(across: float, height: float, wide: float) -> list[tuple[float, float]]:
+    """Places for a note of a dot, the nearest first, and those above and below it before those at its sides."""
+    shifts = [0, *[GAP + k * ROW for k in range(WIDTH // ROW)]]
+    ends = [across + way for way in shifts] + [across - wide - way for way in shifts]
+    lows = [height + LETTER + k * LINE for k in range(-HEIGHT // LINE, HEIGHT // LINE)]
+
+    def distance(place: tuple[float, float]) -> float:
+        end, low = place
+        return math.hypot(3 * max(end - across, across - end - wide), low - LETTER - height)
+
+    return sorted([(end, low) for low in lows for end in ends], key=distance)
 
 
 def written(svg: str, path: str | Path | None, where: str) -> str:

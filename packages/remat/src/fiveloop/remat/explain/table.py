@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fiveloop.core.primitives import check
+
+WIDTH = 160
+"""The most characters of a line unless told otherwise."""
+
+LEAST, GAP = 12, "  "
+"""No column is cut to fewer characters; what is between two columns."""
+
 
 def shown_count(count: float) -> str:
     """A number of operations with three digits.
@@ -18,22 +26,51 @@ def shown_count(count: float) -> str:
     return f"{count:.3g} P"
 
 
-def table(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
-    """Rows below a first one of titles; cells longer than their column are cut. The first two columns are numbers.
+def limit(argument: str, given: int | None) -> int | None:
+    """How many rows or characters a table may have, as its user gives it; None is no limit.
 
-    >>> print(table([("bytes", "steps", "value"), ("1.5 KiB", "12", "result of tanh")], (9, 5, 12)))
-      bytes  steps  value
-    1.5 KiB     12  result of t…
+    >>> limit("rows", 3)
+    3
     """
-    cut = [
-        [c if len(c) <= w else f"{c[: w - 1]}…" for c, w in zip(row, widths, strict=True)]
-        for row in rows
-    ]
-    sizes = [max(map(len, column)) for column in zip(*cut, strict=True)]
-    return "\n".join("  ".join(_aligned(row, sizes)).rstrip() for row in cut)
+    if given is not None and check.known_int("table", argument, given) < 0:
+        check.bad_value(
+            f"table: expected `{argument}` not to be negative, got {given}; None shows all"
+        )
+    return given
+
+
+def cut(text: str, most: int | None) -> str:
+    """A text of at most so many characters; None cuts nothing.
+
+    >>> cut("result of tanh", 12)
+    'result of t…'
+    """
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
+
+
+def table(rows: Sequence[Sequence[str]], width: int | None = WIDTH) -> str:
+    """Rows below a first one of titles, in lines of at most `width` characters. The first two columns are numbers.
+
+    Cells of the longest columns are cut, but no column to less than `LEAST`; None cuts nothing.
+
+    >>> print(table([("bytes", "steps", "value"), ("1.5 KiB", "12", "result of dot_general")], 30))
+      bytes  steps  value
+    1.5 KiB     12  result of dot_…
+    """
+    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        sizes = _narrowed(sizes, width)
+    return "\n".join(GAP.join(_aligned(row, sizes)).rstrip() for row in rows)
+
+
+def _narrowed(sizes: Sequence[int], width: int) -> list[int]:
+    """The sizes of columns that fit in a width, if they can: the longest that holds no numbers gives way first."""
+    found = [*sizes]
+    while sum(found) + len(GAP) * (len(found) - 1) > width and (most := max(found[2:])) > LEAST:
+        found[found.index(most, 2)] -= 1
+    return found
 
 
 def _aligned(row: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    return [
-        c.rjust(n) if k < 2 else c.ljust(n) for k, (c, n) in enumerate(zip(row, sizes, strict=True))
-    ]
+    cells = [(cut(c, n), n) for c, n in zip(row, sizes, strict=True)]
+    return [c.rjust(n) if k < 2 else c.ljust(n) for k, (c, n) in enumerate(cells)]
