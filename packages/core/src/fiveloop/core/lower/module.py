@@ -8,7 +8,7 @@ it, whose predicate XLA cannot fold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from enum import Enum
 
@@ -38,6 +38,35 @@ class Emission(Enum):
     def branches(self) -> bool:
         """Whether an `if` orders what a barrier would not."""
         return self in (Emission.SCALAR_IF, Emission.GUARDED_IF)
+
+
+@ir.once_per_jaxpr
+def reshaped_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The values in another shape, as a row of an array has, that are read and have several elements replaced.
+
+    XLA:CPU replaces them in place, in one kernel with what computes the new ones from others, if it overlooks that
+    these are of the same array. It does where it reads them in the old shape: a barrier keeps to the new one.
+    """
+    made = ir.makers(jaxpr)
+    found = [(v, ir.maker(v, made)) for v in _read_and_written(jaxpr)]
+    return frozenset(
+        v for v, m in found if m is not None and (rules.is_view(m) or m.primitive.name == _READS)
+    )
+
+
+@ir.once_per_jaxpr
+def _read_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The values that are read and have several elements replaced, here or in what is called here."""
+    users, found = ir.users(jaxpr), set[ir.Var]()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == _WRITES and eqn.invars[1].aval.shape != ():
+            found |= {v for v in ir.used_vars(eqn.invars[:1]) if len(users[v]) > 1}
+        for body in rules.plain_bodies(eqn.primitive, eqn.params):
+            if body.role not in ("loop", "branch"):
+                pairs = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
+                within = _read_and_written(body.jaxpr)
+                found |= ir.used_vars([a for v, a in pairs if v in within])
+    return frozenset(found)
 
 
 def emit_order(
@@ -247,7 +276,8 @@ class LowerContext:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        env.run(jaxpr.eqns, self._step)
+        apart = reshaped_and_written(jaxpr)
+        env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, apart))
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
 
@@ -274,10 +304,14 @@ class LowerContext:
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)
 
-    def _step(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
+    def _step(
+        self, eqn: ir.Eqn, operands: list[IRValue], apart: Set[ir.Var] = frozenset()
+    ) -> list[IRValue]:
         avals = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         ctx = LowerContext(self._module, self._consts, *avals, self._fixed)
         results = ctx._lowered(eqn, operands)
+        if not apart.isdisjoint(eqn.outvars):
+            results = hlo.optimization_barrier(self.b, results)
         if all(x.name in self._fixed for x in operands):
             self._fixed.update(x.name for x in results)
         return results
