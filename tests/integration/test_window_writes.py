@@ -104,7 +104,9 @@ def test_a_gradient_reads_before_it_writes(seed: int) -> None:
 
 def test_steps_that_are_computed_again_read_before_they_write() -> None:
     def f(x: Any, wrap: Callable[[Any], Any]) -> Any:
-        write = lambda x, i: x.at[ds(i + 1, 3)].add(fnp.sin(x[0:3]))
+        def write(x: Any, i: Any) -> Any:
+            return x.at[ds(i + 1, 3)].add(fnp.sin(x[0:3]))
+
         step = lambda x, i: (write(write(x, i), i), None)
         return (scan(wrap(step), x, np.arange(2, dtype=np.int32))[0] ** 2).sum()
 
