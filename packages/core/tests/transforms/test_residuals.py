@@ -278,12 +278,12 @@ def test_a_function_that_several_kernels_would_compute_again_is_kept() -> None:
 
     def run(a: Any, h: Any, x: Any, t: Any, ways: int) -> Any:
         slope = sp.cos(a * h + x)
-        linear = t[0] * a + t[1] * h + t[2] * x
-        return slope * linear if ways > 1 else slope * t[0] + linear
+        linear = cumsum(t) * a + cumsum(t * 2.0) * h + t * x
+        return slope * linear if ways > 1 else slope * t + linear
 
     def kept(size: int, ways: int) -> bool:
         a, h, x = (np.full((size,), 0.1 * k, np.float32) for k in (1, 2, 3))
-        t = np.ones((3, size), np.float32)
+        t = np.ones((size,), np.float32)
         found = cut_of(lambda a, h, x, t: run(a, h, x, t, ways), a, h, x, t, policy=MinimumCut())
         return "cos" not in names(found.staged)
 
