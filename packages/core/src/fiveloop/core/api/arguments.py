@@ -107,6 +107,16 @@ class Chosen:
             )
         return tuple([(k, util.exact(x)) for k, x in given])
 
+    def as_is(self, args: Any, kwargs: Any) -> bool:
+        """Whether C++ may compare all of these in a call as they are, which takes less time to see than `exact`."""
+        for k in self.nums:
+            if not 0 <= k < len(args) or type(args[k]) not in _AS_IS:
+                return False
+        for name in kwargs and self.names:
+            if name in kwargs and type(kwargs[name]) not in _AS_IS:
+                return False
+        return True
+
     def changed(self, change: Callable[[Any], Any], args: Any, kwargs: Any) -> Any:
         """The arguments of a call, with `change` of each of these in its place."""
         if not self:

@@ -126,9 +126,13 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
     def _telling(self, best: Callable[..., Any]) -> Callable[..., Any]:
         """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
 
+        static = self._static
+
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                given, named = self._static.changed(arguments.exact, args, kwargs)
+                if static.as_is(args, kwargs):
+                    return best(*args, **kwargs)
+                given, named = static.changed(arguments.exact, args, kwargs)
                 return best(*given, **named)
             except (TypeError, ValueError, RuntimeError) as error:
                 guarded(self._tell)(error, args, kwargs)
