@@ -16,7 +16,7 @@ from fiveloop.core.extend import as_value, to_array
 from fiveloop.core.lower.dispatch import prepared
 from fiveloop.core.lower.module import Lowered
 from fiveloop.loops import for_loop, fori_loop, scan, while_loop
-from fiveloop.remat import checkpoint, checkpoint_name, policies
+from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 
 WS = np.random.default_rng(0).standard_normal((5, 3, 3)).astype(np.float32)
 X = np.linspace(-1.0, 1.0, 6, dtype=np.float32).reshape(2, 3)
@@ -117,3 +117,19 @@ def test_states_that_a_loop_saves_at_a_time_stay_on_the_device(policy: Any) -> N
         assert "stay in the memory of the device, also under a policy that offloads" in " ".join(
             str(doc).split()
         )
+
+
+@pytest.mark.parametrize("around", ["scan", "step"])
+def test_a_labelled_carry_is_moved_where_the_policy_reaches_it(around: str) -> None:
+    """A policy around the loop does; that of a checkpoint of the step does not judge what the loop itself saves."""
+
+    def step(x: Any, w: Any) -> tuple[Any, None]:
+        return checkpoint_name(x + fnp.sin(x @ w), "hidden"), None
+
+    wrapped = checkpoint(step, policy=OFFLOADED) if around == "step" else step
+    run = lambda ws, x: scan(wrapped, x, ws)[0].sum()
+    f = checkpoint(run, policy=OFFLOADED) if around == "scan" else run
+    (kept,) = [r for r in saved_residuals(f, WS, X) if r.trips > 1]
+    text = jit(grad(f)).lower(WS, X).as_text(platform="cuda")
+    moves = text.count("annotate_device_placement")
+    assert (kept.verdict, moves > 0) == (("offload", True) if around == "scan" else ("save", False))

@@ -200,9 +200,11 @@ class Halves:
             literal = isinstance(atom, ir.Literal)
             origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
             return Residual(atom.aval, origin, None, needed_by=needs, reason="there anyway")
-        trips = _trips(atom, made)
+        trips, read = _trips(atom, made), made
         origin, made = _origin(made)
         policy, verdict, reason = _judged(made, needs)
+        if verdict == "offload":  # a carry is moved if that is said where it is read
+            policy, verdict, reason = _judged(read, needs)
         return Residual(
             atom.aval,
             origin,
@@ -307,11 +309,11 @@ def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
     budgets = [by_budget for eqn, _ in made.around if (by_budget := _by_budget(eqn, made))]
     name = budgets[0] if budgets else policies.as_written(policy)
     verdict = made.verdict(transforms.SavingPlan(policy))
+    kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
     if (around and not verdict.saves) or (not around and any(n.again for n in needs)):
-        return name if around else "", verdict.kind, "computing again starts from it"
+        return name if around else "", kind, "computing again starts from it"
     if not around and not in_body:
         return "", "save", "no checkpoint is around"
-    kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
     return name, kind, verdict.reason or "the policy says so"
 
 

@@ -109,13 +109,11 @@ class Chosen:
 
     def as_is(self, args: Any, kwargs: Any) -> bool:
         """Whether C++ may compare all of these in a call as they are, which takes less time to see than `exact`."""
-        for k in self.nums:
-            if not 0 <= k < len(args) or type(args[k]) not in _AS_IS:
-                return False
-        for name in kwargs and self.names:
-            if name in kwargs and type(kwargs[name]) not in _AS_IS:
-                return False
-        return True
+        number = len(args)
+        chosen = [args[k] for k in self.nums if -number <= k < number]
+        if kwargs:
+            chosen += [kwargs[name] for name in self.names if name in kwargs]
+        return _AS_IS.issuperset(map(type, chosen))
 
     def changed(self, change: Callable[[Any], Any], args: Any, kwargs: Any) -> Any:
         """The arguments of a call, with `change` of each of these in its place."""

@@ -387,7 +387,28 @@ def labels_of(jaxpr: ir.Jaxpr) -> Labels:
             (v,), (x,) = eqn.outvars, eqn.invars
             labels[v] = (label(eqn.params), *labels.get(v, ()))
             labels[x] = (*labels[v], *labels.get(x, ()))
-    return labels or NO_LABELS
+    return labels | _labels_of_carries(jaxpr, labels) or NO_LABELS
+
+
+def _labels_of_carries(jaxpr: ir.Jaxpr, labels: Labels) -> dict[ir.Atom, tuple[str, ...]]:
+    """The labels of what is read whole of Refs from outside, as a step of a loop reads what the step before wrote."""
+    carried: dict[ir.Var, tuple[str, ...]] = {}
+    makers = ir.makers(jaxpr)
+    refs = ir.mutated(jaxpr).intersection(jaxpr.invars)
+    for eqn in jaxpr.eqns if refs else ():
+        for ref in ir.changed_refs(eqn) & refs:
+            for x in eqn.invars:
+                made = ir.maker(x, makers)
+                if made is not None and x.aval.shape == ref.aval.shape:
+                    carried[ref] = labels.get(x, ()) or labels_within(made)[x]
+    return {
+        v: carried[ref]
+        for eqn in jaxpr.eqns
+        if carried and eqn.effects and not ir.changed_refs(eqn)
+        for ref in ir.touched_refs(eqn)
+        for v in eqn.outvars
+        if carried.get(ref) and v not in labels and v.aval.shape == ref.aval.shape
+    }
 
 
 def labels_within(eqn: ir.Eqn) -> Labels:
