@@ -105,7 +105,7 @@ def rk4(data: Data, count: int) -> Array:
 
 def midpoint(data: Data, count: int) -> Array:
     """Where the paths of a neural ODE end."""
-    y = data["y"]
+    y: Array = data["y"]
     for _ in range(count):
         y = steps.midpoint(np, y, data["v"], data["u"])
     return y

@@ -70,7 +70,10 @@ def rk4(xp: Any, y: Any, p: Any) -> Any:
 
 def midpoint(xp: Any, y: Any, v: Any, u: Any) -> Any:
     """One step of the midpoint rule; the derivative is a network of one hidden layer."""
-    derivative = lambda y: xp.tanh(y @ v) @ u
+
+    def derivative(y: Any) -> Any:
+        return xp.tanh(y @ v) @ u
+
     return y + TIME_STEP * derivative(y + 0.5 * TIME_STEP * derivative(y))
 
 
