@@ -225,6 +225,34 @@ def test_a_name_cannot_be_both_saved_and_offloaded() -> None:
         policies.offload_dot_with_no_batch_dims(offload_dst=3)  # type: ignore[arg-type]
 
 
+OPINIONS: dict[str, Verdict | bool | None] = {
+    "none": None,
+    "recompute": RECOMPUTE,
+    "no": False,
+    "prefer recompute": policies.PREFER_RECOMPUTE,
+    "prefer save": policies.PREFER_SAVE,
+    "offload": policies.Offload(),
+    "save": SAVE,
+}
+
+
+@pytest.mark.parametrize("first", OPINIONS)
+@pytest.mark.parametrize("second", OPINIONS)
+def test_operators_do_not_depend_on_the_order(first: str, second: str) -> None:
+    """`|` takes what is more for saving, `&` what is less; a verdict stands before no opinion."""
+    seen: list[policies.Candidate] = []
+    saved_residuals(checkpoint(sp.sin, policy=lambda eqn: bool(seen.append(eqn))), 1.0)
+    p, q = (policies.first_of(lambda eqn, n=n: OPINIONS[n]) for n in (first, second))
+    names = sorted((first, second), key=[*OPINIONS].index)
+
+    def answer(name: str) -> object:
+        return RECOMPUTE if name == "no" else OPINIONS[name]
+
+    assert (p | q)(seen[0]) == (q | p)(seen[0]) == answer(names[1])
+    explicit = names[1] if names in (["none", "no"], ["none", "recompute"]) else names[0]
+    assert (p & q)(seen[0]) == (q & p)(seen[0]) == answer(explicit)
+
+
 def test_an_offload_takes_its_two_memories_in_order() -> None:
     there = policies.Offload("device", "unpinned_host")
     assert (there.kind, there.src, there.dst) == ("offload", "device", "unpinned_host")
