@@ -241,8 +241,13 @@ OPINIONS: dict[str, Verdict | bool | None] = {
 def test_operators_do_not_depend_on_the_order(first: str, second: str) -> None:
     """`|` takes what is more for saving, `&` what is less; a verdict stands before no opinion."""
     seen: list[policies.Candidate] = []
-    saved_residuals(checkpoint(sp.sin, policy=lambda eqn: bool(seen.append(eqn))), 1.0)
-    p, q = (policies.first_of(lambda eqn, n=n: OPINIONS[n]) for n in (first, second))
+
+    def see(eqn: policies.Candidate) -> None:
+        seen.append(eqn)
+
+    saved_residuals(checkpoint(sp.sin, policy=see), 1.0)
+    p = policies.first_of(lambda eqn: OPINIONS[first])
+    q = policies.first_of(lambda eqn: OPINIONS[second])
     names = sorted((first, second), key=[*OPINIONS].index)
 
     def answer(name: str) -> object:
@@ -276,8 +281,6 @@ def test_composed_policies_are_values() -> None:
     assert hash(composed()) == hash(composed())
     assert composed().weighs
     assert not (policies.dots_saveable | policies.everything_saveable).weighs
-    with pytest.raises(TypeError):
-        policies.dots_saveable | 3
 
 
 def test_within_another_checkpoint_both_policies_must_save() -> None:
