@@ -153,6 +153,11 @@ OPERATIONS: dict[str, Case] = {
         ValueError,
         "power: integers have no negative integer powers, got i32[4] ** -1",
     ),
+    "modulus": (
+        lambda: pow(X, 2, 3),
+        TypeError,
+        "pow: expected no modulus for arrays, got 3; take the remainder, `x ** y % z`",
+    ),
     "length": (lambda: len(X[0]), TypeError, "len: expected a value with axes, got f32[]"),
     "iteration": (lambda: list(X[0]), TypeError, "iter: expected a value with axes, got f32[]"),
 }

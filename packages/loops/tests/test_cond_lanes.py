@@ -36,6 +36,19 @@ def by_hand(x: Any, w: Any) -> Any:
     return np.choose((x * 3).astype(int), [x * x, np.sin(w * x) / x, np.sqrt(x) * w])
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_calls_are_made_branch_after_branch_or_lane_after_lane(way: Any, ordered: bool) -> None:
+    seen: list[float] = []
+
+    def told(x: Any) -> Any:
+        st.debug_callback(lambda x: seen.append(float(x)), x, ordered=ordered)
+        return x
+
+    jit(vmap(lambda x: cond(x > 0, told, told, x, vmap=way)))(np.array([1.0, -2.0, 3.0, -4.0]))
+    assert seen == ([-2, -4, 1, 3] if way == "select" else [1, -2, 3, -4])
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("way", WAYS)
 def test_each_lane_takes_its_branch(way: Any, size: int) -> None:

@@ -36,6 +36,22 @@ def test_name_is_a_dtype(name: str) -> None:
     assert repr(kind) == f"fiveloop.numpy.{name}"
 
 
+ABSTRACT = "generic number character integer signedinteger unsignedinteger inexact floating complexfloating"
+
+
+@pytest.mark.parametrize("abstract", ABSTRACT.split())
+@pytest.mark.parametrize("name", NAMES)
+def test_abstract_classes_are_those_of_numpy(name: str, abstract: str) -> None:
+    kind = getattr(fnp, name)
+    alike = np.dtype("float32" if name == "bfloat16" else kind)
+    assert getattr(fnp, abstract) is getattr(np, abstract)
+    for given in (kind, kind.dtype, kind.dtype.type):
+        assert fnp.issubdtype(given, getattr(fnp, abstract)) == np.issubdtype(
+            alike, getattr(np, abstract)
+        )
+    assert fnp.issubdtype(kind, kind) and not fnp.issubdtype(fnp.integer, fnp.floating)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_name_is_a_function(name: str) -> None:
     kind: Any = getattr(fnp, name)

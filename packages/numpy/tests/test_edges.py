@@ -11,8 +11,9 @@ import pytest
 
 from fiveloop import nn
 from fiveloop import numpy as fnp
-from fiveloop.core import grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import grad, hessian, jit, jvp, make_jaxpr, vmap
 from fiveloop.state import new_ref
+from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.misuse import assert_misuse
 
 NP: Any = np  # its types are called with lists
@@ -107,6 +108,59 @@ def test_the_remainder_has_its_derivative_where_it_is_zero() -> None:
 def test_the_derivative_of_hypot_is_finite_beside_infinities() -> None:
     slopes = grad(lambda x: fnp.sum(fnp.hypot(x, np.array([np.inf, 4.0]))))(np.array([1.0, 3.0]))
     np.testing.assert_allclose(slopes, [0, 0.6])
+
+
+PARTS = np.full((3, 3), -1 / 3) + np.eye(
+    3
+)  # the square of distances from a mean, of three, is x @ PARTS @ x
+SIDES = np.array([3.0, 0.0, 4.0])
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jit])
+@pytest.mark.parametrize(
+    ("fun", "x", "want"),
+    [
+        (fnp.var, [0, 1, 2], PARTS * 2 / 3),
+        (fnp.var, [1, 1, 1], PARTS * 2 / 3),
+        (fnp.var, [[0, 1, 2]], PARTS[None, :, None] * 2 / 3),
+        (
+            fnp.std,
+            [0, 1, 2],
+            PARTS / 3 / np.sqrt(2 / 3) - np.outer([-1, 0, 1], [-1, 0, 1]) / 9 / (2 / 3) ** 1.5,
+        ),
+        (fnp.linalg.norm, SIDES, np.eye(3) / 5 - np.outer(SIDES, SIDES) / 125),
+        (lambda x: fnp.hypot(x[0], x[1]), [2, 0], [[0, 0], [0, 0.5]]),
+        (
+            lambda x: fnp.hypot(x[0], x[1]),
+            [3e200, 4e200],
+            [[128e-203, -96e-203], [-96e-203, 72e-203]],
+        ),
+        (lambda x: fnp.hypot(x[0], x[1]), [0, 0], [[0, 0], [0, 0]]),
+        (fnp.sinc, 0, -(np.pi**2) / 3),
+        (fnp.sinc, 1e-9, -(np.pi**2) / 3),
+    ],
+)
+def test_second_derivatives_where_a_distance_is_zero(
+    fun: Any, x: Any, want: Any, transform: Any
+) -> None:
+    found = np.asarray(transform(hessian(fun))(np.asarray(x, np.float64)))
+    np.testing.assert_allclose(found, np.asarray(want).reshape(found.shape), rtol=1e-9, atol=1e-14)
+
+
+def test_sinc_and_its_slope_are_continuous_where_its_series_ends() -> None:
+    x = np.linspace(0.0094, 0.0097, 31)
+    np.testing.assert_allclose(fnp.sinc(x), np.sinc(x), rtol=3e-16)
+    a = np.pi * x
+    slopes = np.asarray(vmap(grad(fnp.sinc))(x))
+    np.testing.assert_allclose(slopes, (a * np.cos(a) - np.sin(a)) / (a * x), rtol=1e-10)
+
+
+def test_the_length_and_variance_of_complex_numbers_have_all_derivatives() -> None:
+    z = np.array([0.3 - 0.4j, 0, 2 + 1j])
+    np.testing.assert_allclose(fnp.linalg.norm(z), np.linalg.norm(z), rtol=1e-7)
+    np.testing.assert_allclose(fnp.var(z), np.var(z), rtol=1e-7)
+    check_grads(fnp.linalg.norm, (z,))
+    check_grads(fnp.var, (z,))
 
 
 def test_flat_indices_count_from_the_end_and_are_clamped() -> None:

@@ -74,6 +74,11 @@ def test_exact_gelu() -> None:
     )
 
 
+def test_slopes_of_leaky_relu() -> None:
+    slopes = [grad(lambda x: nn.leaky_relu(x, 0.25))(x).item() for x in (-1.0, 0.0, 1.0)]
+    assert slopes == [0.25, 1, 1]
+
+
 def test_relu_has_derivative_zero_at_zero() -> None:
     np.testing.assert_array_equal(
         grad(lambda x: nn.relu(x).sum())(np.array([-1.0, 0.0, 1.0])), [0, 0, 1]

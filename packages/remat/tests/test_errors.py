@@ -378,6 +378,31 @@ MAKERS: dict[Any, str] = {
 }
 
 
+def test_what_stands_beside_an_operator_is_a_policy() -> None:
+    p: Any = policies.dots_saveable
+    for call in (lambda: p | 3, lambda: 3 | p, lambda: p & 3, lambda: 3 & p):
+        assert_misuse(
+            call,
+            TypeError,
+            "a policy beside `|` or `&` must be callable on an equation, as those in "
+            "`fiveloop.remat.policies` are, got 3",
+        )
+
+
+def test_an_offload_names_a_memory() -> None:
+    number: Any = 3
+    assert_misuse(
+        lambda: policies.Offload("gpu"),
+        ValueError,
+        "Offload: src must be one of 'device', 'pinned_host', 'unpinned_host', got 'gpu'",
+    )
+    assert_misuse(
+        lambda: policies.Offload(dst=number),
+        TypeError,
+        "Offload: dst must be the name of a memory, such as 'pinned_host', got 3",
+    )
+
+
 def test_all_makers_of_policies_are_known() -> None:
     public = [getattr(policies, name) for name in policies.__all__]
     makers = [x for x in public if callable(x) and not isinstance(x, Composable)]

@@ -84,10 +84,14 @@ class Offload(Verdict):
             if not isinstance(memory, str):
                 raise TypeError(
                     f"Offload: {name} must be the name of a memory, such as 'pinned_host', got {memory!r}"
+                    f"{errors.at_source(ir.user_source())}"
                 )
             if memory not in MEMORIES:
                 known = ", ".join(map(repr, MEMORIES))
-                raise ValueError(f"Offload: {name} must be one of {known}, got {memory!r}")
+                raise ValueError(
+                    f"Offload: {name} must be one of {known}, got {memory!r}"
+                    f"{errors.at_source(ir.user_source())}"
+                )
 
 
 @dataclass(slots=True)

@@ -36,13 +36,13 @@ def relu6(x: ArrayLike) -> Value:
 
 
 def leaky_relu(x: ArrayLike, negative_slope: float = 0.01) -> Value:
-    """`x` where it is positive, `negative_slope * x` elsewhere.
+    """`x` where it is not negative, `negative_slope * x` elsewhere.
 
     >>> nn.leaky_relu(np.array([-1.0, 2.0]), 0.5)
     Array([-0.5,  2. ], dtype=float64)
     """
     (value,) = prims.promote("leaky_relu", x, inexact=True)
-    return prims.select(prims.greater(value, 0), value, prims.mul(value, negative_slope))
+    return prims.select(prims.less(value, 0), prims.mul(value, negative_slope), value)
 
 
 def elu(x: ArrayLike, alpha: float = 1.0) -> Value:

@@ -31,6 +31,15 @@ from .constants import dtype as dtype
 from .constants import finfo as finfo
 from .constants import iinfo as iinfo
 from .constants import issubdtype as issubdtype
+from .constants import generic as generic
+from .constants import number as number
+from .constants import character as character
+from .constants import integer as integer
+from .constants import signedinteger as signedinteger
+from .constants import unsignedinteger as unsignedinteger
+from .constants import inexact as inexact
+from .constants import floating as floating
+from .constants import complexfloating as complexfloating
 from .constants import ndarray as ndarray
 from .constants import result_type as result_type
 from .constants import promote_types as promote_types

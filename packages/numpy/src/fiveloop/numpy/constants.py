@@ -53,7 +53,9 @@ complex64, complex128 = map(ScalarType, ("complex64", "complex128"))
 bfloat16 = ScalarType("bfloat16")
 
 dtype = np.dtype
-issubdtype = np.issubdtype
+generic, number, character = np.generic, np.number, np.character
+integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
+inexact, floating, complexfloating = np.inexact, np.floating, np.complexfloating
 ndarray = Value
 
 
@@ -102,6 +104,24 @@ def can_cast(x: Any, to: Any, casting: Any = "safe") -> bool:
     return bool(np.can_cast(x.dtype if isinstance(x, Value) else x, to, casting))
 
 
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether a dtype is another one, or of an abstract class such as `floating`, to which bfloat16 belongs, too.
+
+    >>> fnp.issubdtype(fnp.bfloat16, fnp.floating), fnp.issubdtype(np.int8, fnp.inexact)
+    (True, False)
+    """
+    if np.issubdtype(arg1, arg2):
+        return True
+    small = not (isinstance(arg1, type) and arg1.__module__ == "numpy")
+    return small and arg2 in (number, inexact, floating) and _known(arg1).kind == "f"
+
+
+def _known(dtype: Any) -> np.dtype[Any]:
+    """A dtype, but float32 in place of bfloat16 and its kin, whose kind NumPy does not know."""
+    found = np.dtype(dtype)
+    return np.dtype(np.float32) if arrays.dtype_kind(found) == "f" else found
+
+
 def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a dtype is of a kind: a name of the Array API standard, a dtype, or a tuple of those.
 
@@ -109,8 +129,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     (True, True)
     """
     found, kinds = np.dtype(dtype), kind if isinstance(kind, tuple) else (kind,)
-    known = np.dtype(np.float32) if found.kind == "V" else found  # NumPy knows no kind of bfloat16
-    return any(np.isdtype(known, k) if isinstance(k, str) else found == np.dtype(k) for k in kinds)
+    return any(
+        np.isdtype(_known(found), k) if isinstance(k, str) else found == np.dtype(k) for k in kinds
+    )
 
 
 def _typed(x: Any) -> arrays.Typed:

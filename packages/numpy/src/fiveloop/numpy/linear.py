@@ -205,9 +205,10 @@ def norm(
     (Array(5., dtype=float64), Array(7., dtype=float64))
     """
     (value,) = prims.promote("norm", x, inexact=True)
-    axes, size = prims.canonical_axes("norm", axis, value.ndim), prims.abs(value)
+    axes = prims.canonical_axes("norm", axis, value.ndim)
     if ord is None or (ord == "fro" and len(axes) == 2) or (ord == 2 and len(axes) == 1):
-        return prims.sqrt(op.sum(prims.square(size), axes, keepdims=keepdims))
+        return prims.sqrt(op.sum(op.squared_size(value), axes, keepdims=keepdims))
+    size = prims.abs(value)
     if len(axes) == 2 and ord in (1, -1, math.inf, -math.inf):
         rows, columns = axes if abs(ord) == 1 else axes[::-1]
         find = op.max if ord > 0 else op.min

@@ -70,6 +70,7 @@ OUTSIDE = {
     "acosh",
     "atanh",
     "atan2",
+    "hypot",
 }
 """Functions that the library of reductions lacks."""
 

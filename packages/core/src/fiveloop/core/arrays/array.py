@@ -41,6 +41,19 @@ def _operators(name: str) -> tuple[Callable[[Value, Any], Value], Callable[[Valu
     return _operator(name), reflected
 
 
+def _power(self: Value, other: Any, modulo: Any = None) -> Value:
+    """The operator of powers; `pow` may hand it a modulus."""
+    if modulo is not None:
+        raise TypeError(
+            f"pow: expected no modulus for arrays, got {modulo!r}; take the remainder, `x ** y % z`"
+            f"{errors.at_source(ir.user_source())}"
+        )
+    return OPS["power"](self, other)  # type: ignore[no-any-return]
+
+
+OPERATORS[_power] = "power", False
+
+
 def _unary(name: str) -> Callable[[Value], Value]:
     """An operator of one value, by the name of the function behind it."""
 
@@ -131,7 +144,7 @@ class Value(array_methods.Methods):
     __truediv__, __rtruediv__ = _operators("divide")
     __floordiv__, __rfloordiv__ = _operators("floor_divide")
     __mod__, __rmod__ = _operators("remainder")
-    __pow__, __rpow__ = _operators("power")
+    __pow__, __rpow__ = _power, _operators("power")[1]
     __matmul__, __rmatmul__ = _operators("matmul")
     __and__, __rand__ = _operators("bitwise_and")
     __or__, __ror__ = _operators("bitwise_or")

@@ -214,8 +214,8 @@ def var(
     value = value if dtype is None else prims.convert(value, dtype)
     axes = prims.canonical_axes("var", axis, value.ndim)
     wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
-    apart = prims.abs(prims.sub(wide, op.mean(wide, axes, keepdims=True)))
-    total = op.sum(prims.square(apart), axes, keepdims=keepdims)
+    apart = prims.sub(wide, op.mean(wide, axes, keepdims=True))
+    total = op.sum(op.squared_size(apart), axes, keepdims=keepdims)
     out = prims.div(total, ir.size_of([value.shape[k] for k in axes]) - ddof)
     return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
 

@@ -62,6 +62,34 @@ atan2: family.Binary = family.binary(
 )
 
 
+def _length(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
+    """The longer side times a root of 1 and more, so that no square overflows; infinity wins over NaN."""
+    inf, none, one = (hlo.constant(b, c, x.shape, x.dtype) for c in (math.inf, 0, 1))
+    x, y = hlo.abs(b, x), hlo.abs(b, y)
+    infinite = hlo.or_(b, hlo.compare(b, x, inf, "EQ"), hlo.compare(b, y, inf, "EQ"))
+    long = hlo.select(b, infinite, inf, hlo.max(b, x, y))
+    ratio = hlo.div(b, hlo.min(b, x, y), long)
+    out = hlo.mul(b, long, hlo.sqrt(b, hlo.add(b, hlo.mul(b, ratio, ratio), one)))
+    return hlo.select(b, hlo.or_(b, infinite, hlo.compare(b, long, none, "EQ")), long, out)
+
+
+def _cosine(out: Value, x: Value) -> Value:
+    """The slope of `hypot` along the side `x`; 0 where the length is 0 or infinite."""
+    flat = elementwise.bitwise_or(equal(out, 0), equal(out, math.inf))
+    nil, one = broadcast.full_like(out, 0), broadcast.full_like(out, 1)
+    return div(select(flat, nil, x), select(flat, one, out))
+
+
+hypot: family.Binary = family.binary(
+    "hypot",
+    "The length of the vector `(x, y)`, without overflow on the way. Its derivative at the zero vector is zero.",
+    _length,
+    (lambda t, out, x, y: mul(t, _cosine(out, x)), lambda t, out, x, y: mul(t, _cosine(out, y))),
+    kinds="f",
+    flops=costs.ROOT + costs.DIVISION,
+)
+
+
 def log_add_exp(b: hlo.Builder, x: hlo.IRValue, y: hlo.IRValue) -> hlo.IRValue:
     """The greater plus log1p of the rest; for two equal infinities, this infinity."""
     apart = hlo.neg(b, hlo.abs(b, hlo.sub(b, x, y)))

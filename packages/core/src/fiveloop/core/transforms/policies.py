@@ -204,20 +204,20 @@ class Composable:
         raise TypeError(f"{type(self).__name__} must define __call__")
 
     @trace.boundary
-    def __or__(self, other: object) -> Composable:
-        return AnyOf((self, as_policy(_OTHER, other))) if callable(other) else NotImplemented
+    def __or__(self, other: Policy) -> Composable:
+        return AnyOf((self, as_policy(_OTHER, other)))
 
     @trace.boundary
-    def __ror__(self, other: object) -> Composable:
-        return AnyOf((as_policy(_OTHER, other), self)) if callable(other) else NotImplemented
+    def __ror__(self, other: Policy) -> Composable:
+        return AnyOf((as_policy(_OTHER, other), self))
 
     @trace.boundary
-    def __and__(self, other: object) -> Composable:
-        return AllOf((self, as_policy(_OTHER, other))) if callable(other) else NotImplemented
+    def __and__(self, other: Policy) -> Composable:
+        return AllOf((self, as_policy(_OTHER, other)))
 
     @trace.boundary
-    def __rand__(self, other: object) -> Composable:
-        return AllOf((as_policy(_OTHER, other), self)) if callable(other) else NotImplemented
+    def __rand__(self, other: Policy) -> Composable:
+        return AllOf((as_policy(_OTHER, other), self))
 
     def __invert__(self) -> Composable:
         return Complement(self)
@@ -271,11 +271,16 @@ def may_weigh(policy: Policy) -> bool:
     return bool(getattr(policy, "weighs", True))
 
 
-def _strength(verdict: rules.Verdict | None) -> int:
-    """How much a verdict is for saving: on the device most, in another memory less, as a preference still less."""
+def _strength(verdict: rules.Verdict | None) -> tuple[float, ...]:
+    """How much a verdict is for saving: on the device most, in another memory less, as a preference still less.
+
+    Of preferences, one by which a byte kept costs less is more for it.
+    """
     if verdict is None or not verdict.saves:
-        return 0
-    return 1 if isinstance(verdict, rules.Weigh) else 2 if isinstance(verdict, rules.Offload) else 3
+        return (0,)
+    if isinstance(verdict, rules.Weigh):
+        return 1, -verdict.memory_cost, verdict.compute_cost, -verdict.share
+    return (2,) if isinstance(verdict, rules.Offload) else (3,)
 
 
 @dataclass(frozen=True)
@@ -296,10 +301,13 @@ class _Several(Composable):
 
 @dataclass(frozen=True)
 class AnyOf(_Several):
-    """`p | q`: save what either policy saves; where one offloads and the other saves, save on the device."""
+    """`p | q`: save what either policy saves; where one offloads and the other saves, save on the device.
+
+    Where none saves, a verdict stands before no opinion; so it does in `AllOf`.
+    """
 
     def __call__(self, eqn: Candidate) -> Answer:
-        return max(self.answers(eqn), key=_strength)
+        return max(self.answers(eqn), key=lambda a: (_strength(a), a is not None))
 
 
 @dataclass(frozen=True)
@@ -307,7 +315,7 @@ class AllOf(_Several):
     """`p & q`: save what all of the policies save; where one offloads and another saves, offload."""
 
     def __call__(self, eqn: Candidate) -> Answer:
-        return min(self.answers(eqn), key=_strength)
+        return min(self.answers(eqn), key=lambda a: (_strength(a), a is None))
 
 
 @dataclass(frozen=True)

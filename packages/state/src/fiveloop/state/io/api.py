@@ -34,8 +34,9 @@ def callback(
     exception of `fun` is raised by the call, unchanged.
 
     It has no derivative: if an argument is differentiated, the result must not contain floats. With `ordered`, calls
-    are made in the order of the program. Under `vmap` it is called once for each lane, in their order, or with
-    vmap="stacked" once with a leading axis of lanes in every array and every result.
+    are made in the order of the program. Under `vmap` each call is made once for each lane, in their order, and then
+    the next call (of lanes in branches tells `cond`); or with vmap="stacked" once with a leading axis of lanes in
+    every array and every result.
 
     >>> from fiveloop.core import ShapeDtype, jit
     >>> seen = []

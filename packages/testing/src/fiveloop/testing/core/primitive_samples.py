@@ -64,7 +64,7 @@ _UNARY: dict[str, np.ndarray[Any, Any]] = {
     **dict.fromkeys("asin acos atanh erf_inv".split(), _INSIDE),
     "acosh": _POSITIVE + 1.1,
 }
-_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "logaddexp")
+_BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "atan2", "hypot", "logaddexp")
 _COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 

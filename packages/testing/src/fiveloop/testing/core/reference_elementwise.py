@@ -295,6 +295,7 @@ _SAME_DTYPE: dict[str, _Function] = {
     "maximum": _nan_max,
     "minimum": _nan_min,
     "atan2": np.arctan2,
+    "hypot": np.hypot,
     "logaddexp": np.logaddexp,
     "polygamma": _by_math2(_polygamma),
     "stop_gradient": lambda x: x,
