@@ -11,7 +11,7 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop import nn
 from fiveloop.core import grad, jit, make_jaxpr, prims, value_and_grad
-from fiveloop.loops import cond, scan, while_loop
+from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies
 from fiveloop.remat.timeline import peak, timeline, upper
 
@@ -229,9 +229,23 @@ def light_checkpoints(ws: Any, x: Any) -> Any:
     return grad(loss)(ws)
 
 
+def updated_in_turn(x: Any, places: Any) -> Any:
+    """The gradient of a loop that updates elements: that of the last state is written over it, in a result."""
+
+    def loss(x: Any) -> Any:
+        def body(i: Any, y: Any) -> None:
+            k = places[i]
+            y[k] = fnp.sin(y[k - 1])
+
+        return (for_loop(places.size, body, x) ** 2).sum()
+
+    return grad(loss)(x)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (updated_in_turn, (np.ones(100_000, np.float32), np.arange(1, 10_000, dtype=np.int32))),
         (side_by_side, ([N + k for k in range(5)], [WIDE + k for k in range(5)])),
         (late_part, (N, WIDE, [N + k for k in range(5)])),
         (light_checkpoints, ([N + k for k in range(6)], N)),
