@@ -242,9 +242,21 @@ def updated_in_turn(x: Any, places: Any) -> Any:
     return grad(loss)(x)
 
 
+def convolved(k: Any, x: Any) -> Any:
+    """The gradient of a checkpoint that is given a sum of products: all products are there where the sum is used."""
+    layer = checkpoint(lambda y: fnp.sin(fnp.maximum(y, 0.0)))
+
+    def loss(k: Any) -> Any:
+        rows = fnp.pad(x, ((0, 0), (1, 1), (0, 0)))
+        return (layer(sum(rows[:, j : j + x.shape[1]] @ k[j] for j in range(3))) ** 2).sum()
+
+    return grad(loss)(k)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (convolved, (np.ones((3, 8, 8), np.float32), WIDE.reshape(8, 1024, 8))),
         (updated_in_turn, (np.ones(100_000, np.float32), np.arange(1, 10_000, dtype=np.int32))),
         (side_by_side, ([N + k for k in range(5)], [WIDE + k for k in range(5)])),
         (late_part, (N, WIDE, [N + k for k in range(5)])),
