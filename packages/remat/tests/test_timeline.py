@@ -11,7 +11,7 @@ import pytest
 import fiveloop.numpy as fnp
 from fiveloop import nn
 from fiveloop.core import grad, jit, make_jaxpr, prims, value_and_grad
-from fiveloop.loops import cond, scan, while_loop
+from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint, checkpoint_name, policies
 from fiveloop.remat.timeline import peak, timeline, upper
 
@@ -229,9 +229,35 @@ def light_checkpoints(ws: Any, x: Any) -> Any:
     return grad(loss)(ws)
 
 
+def updated_in_turn(x: Any, places: Any) -> Any:
+    """The gradient of a loop that updates elements: that of the last state is written over it, in a result."""
+
+    def loss(x: Any) -> Any:
+        def body(i: Any, y: Any) -> None:
+            k = places[i]
+            y[k] = fnp.sin(y[k - 1])
+
+        return (for_loop(places.size, body, x) ** 2).sum()
+
+    return grad(loss)(x)
+
+
+def convolved(k: Any, x: Any) -> Any:
+    """The gradient of a checkpoint that is given a sum of products: all products are there where the sum is used."""
+    layer = checkpoint(lambda y: fnp.sin(fnp.maximum(y, 0.0)))
+
+    def loss(k: Any) -> Any:
+        rows = fnp.pad(x, ((0, 0), (1, 1), (0, 0)))
+        return (layer(sum(rows[:, j : j + x.shape[1]] @ k[j] for j in range(3))) ** 2).sum()
+
+    return grad(loss)(k)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (convolved, (np.ones((3, 8, 8), np.float32), WIDE.reshape(8, 1024, 8))),
+        (updated_in_turn, (np.ones(100_000, np.float32), np.arange(1, 10_000, dtype=np.int32))),
         (side_by_side, ([N + k for k in range(5)], [WIDE + k for k in range(5)])),
         (late_part, (N, WIDE, [N + k for k in range(5)])),
         (light_checkpoints, ([N + k for k in range(6)], N)),

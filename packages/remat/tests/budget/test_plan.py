@@ -16,7 +16,7 @@ from fiveloop.core.ir.avals import SymbolicDim
 from fiveloop.core.primitives import special as sp
 from fiveloop.core.prims import cumsum, sort
 from fiveloop.core.transforms import LIGHT, gradient_time, operations_of
-from fiveloop.loops import scan
+from fiveloop.loops import cond, scan
 from fiveloop.remat import checkpoint, checkpoint_name, policies, residuals, timeline
 from fiveloop.remat.budget import options, plan, plans, search, stages
 from fiveloop.remat.budget.amount import Choice, amount
@@ -498,6 +498,31 @@ def test_a_loop_in_a_loop_under_a_budget() -> None:
     for budget in (0.0, 1.0):
         got = grad(checkpoint(rows, budget=budget))(ws[0])
         np.testing.assert_allclose(got, grad(rows)(ws[0]), rtol=1e-5)
+
+
+def test_a_branch_in_three_loops_keeps_within_a_budget() -> None:
+    """What the innermost loop keeps of all steps is not in the sum of what the stages need."""
+    rows = DRAWN.standard_normal((6, 5, 4, 8)).astype(np.float32)
+
+    def loss(ws: Any, rows: Any) -> Any:
+        def third(h: Any, x: Any) -> Any:
+            return cond(
+                h.sum() > 0, lambda h: sp.tanh(h @ ws[0] + x), lambda h: sp.sin(h) * x, h
+            ), None
+
+        def second(h: Any, xs: Any) -> Any:
+            return scan(third, h @ ws[1], xs)[0], None
+
+        def first(h: Any, xs: Any) -> Any:
+            h = scan(second, h, xs)[0]
+            return h, (h * h).sum()
+
+        h, sums = scan(first, rows[0, 0, 0], rows)
+        return sums.sum() + h.sum()
+
+    f, ws = checkpoint(loss, budget=0.0), [w[:8, :8] for w in WS[:2]]
+    size = chosen(f, ws, rows).bytes
+    assert jit(grad(f)).lower(ws, rows).compile().memory_analysis().temp <= 1.05 * size
 
 
 def test_a_program_that_calls_back_keeps_within_a_budget() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import accumulate
 
@@ -75,8 +75,20 @@ class Timeline:
         return tuple(sorted([*found, *inside], key=lambda b: -b.bytes))
 
 
-Over = Mapping[int, Sequence[int]]
-"""The values over which a value may be written."""
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The values over which a value may be `written`.
+
+    What is `updated` in place shares memory with its updates alone, but where both have room in one result.
+    """
+
+    written: Mapping[int, Sequence[int]]
+    updated: Set[int]
+
+    def alone(self, v: int) -> Iterator[int]:
+        """What a value may be written over in memory that holds no result."""
+        found = () if v in self.updated else self.written.get(v, ())
+        return (x for x in found if x not in self.updated)
 
 
 def in_memory(
@@ -95,7 +107,7 @@ def in_memory(
     for v in order:
         if v in results:
             continue
-        for r in [*(room[x] for x in over.get(v, ()) if x in room), *taken]:
+        for r in [*(room[x] for x in over.alone(v) if x in room), *taken]:
             if made[r].bytes >= made[v].bytes and _is_free(taken[r], v, made, over):
                 taken[r].append(v)
                 room[v] = r
@@ -112,7 +124,9 @@ def _is_free(taken: Iterable[int], v: int, made: Mapping[int, Buffer], over: Ove
         before, behind = made[w].end - start, end - made[w].start
         if before < 0 or behind < 0:
             continue
-        if (before or w not in over.get(v, ())) and (behind or v not in over.get(w, ())):
+        if (before or w not in over.written.get(v, ())) and (
+            behind or v not in over.written.get(w, ())
+        ):
             return False
     return True
 
@@ -120,7 +134,7 @@ def _is_free(taken: Iterable[int], v: int, made: Mapping[int, Buffer], over: Ove
 def _merged(left: dict[int, Buffer], over: Over) -> list[Buffer]:
     """The buffers, with those that are written over each other as one."""
     for v in sorted(left, key=lambda v: -left[v].start):
-        x = next((x for x in over.get(v, ()) if x in left), None)
+        x = next((x for x in over.alone(v) if x in left), None)
         if x is not None:
             left[x] = replace(left.pop(v), start=left[x].start)
     return [*left.values()]

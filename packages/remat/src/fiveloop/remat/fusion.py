@@ -213,8 +213,26 @@ class Fuser:
             return True
         return reads != SPREAD and self.is_alone(op, made)
 
+    def reshaped(self) -> set[Op]:
+        """The equations of products alone: the compiler reshapes what they give, in place of each product."""
+        found = set[Op]()
+        for op in self.ops:
+            if op.reads != SAME or op in self.gone:
+                continue
+            makers = [self.maker.get(x) for x in op.operands()]
+            if makers and all(
+                made and (made in found or kinds.is_reshaped(made.eqn)) and self.is_alone(op, made)
+                for made in makers
+            ):
+                found.add(op)
+        return found
+
     def find_whole(self) -> None:
-        """Note the equations of several arrays that XLA computes once: they are not fusible wherever they lead."""
+        """Note the equations of several arrays that XLA computes once: they are not fusible wherever they lead.
+
+        One whose result is reshaped leads to that alone, which may be done several times.
+        """
+        reshaped = self.reshaped()
         behind: list[int] = []  # a bit for each equation that leads to this one, and its own
         for place, op in enumerate(self.ops):
             makers = [self.maker[x] for x in op.operands() if x in self.maker]
@@ -224,6 +242,8 @@ class Fuser:
             behind.append(mask)
             for made in makers if op not in self.gone else ():
                 if made.unary or made in self.whole or not made.light:
+                    continue
+                if made in reshaped and op not in reshaped:
                     continue
                 if made.outs[0] in self.results or not self.is_fusible_between(made, op, behind):
                     self.whole.add(made)

@@ -64,6 +64,13 @@ def is_outer(eqn: ir.Eqn) -> bool:
     return all(shape[k] == 1 for k in eqn.params.contract[0])
 
 
+def is_reshaped(eqn: ir.Eqn) -> bool:
+    """Whether an equation contracts matrices, and gives an array of more axes than their product has."""
+    if eqn.primitive is not prims.dot_general_p:
+        return False
+    return eqn.outvars[0].aval.ndim > len(eqn.params.batch[0]) + 2
+
+
 def is_wide(eqn: ir.Eqn) -> bool:
     """Whether whole rows of several arrays are joined: those are copied, and what joins others is fused."""
     (out,) = (v.aval for v in eqn.outvars)

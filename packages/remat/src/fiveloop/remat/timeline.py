@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import kinds
-from fiveloop.remat.buffers import Buffer, Timeline, in_memory
+from fiveloop.remat.buffers import Buffer, Over, Timeline, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
 from fiveloop.remat.operations import LINE, Operations, in_lines
 
@@ -282,17 +282,15 @@ class _Layout(Operations):
             last[v] = last[x]
         return last
 
-    def owners(
-        self, last: Sequence[int], fused: Fusions
-    ) -> tuple[dict[int, int], dict[int, list[int]]]:
+    def owners(self, last: Sequence[int], fused: Fusions) -> tuple[dict[int, int], Over]:
         """Whose buffer a value shares, where it has none, and over which others it may be written.
 
-        These are read there for the last time. What a loop or a branch gives has a place of its own, and what is
-        updated in place has it with its updates alone.
+        These are read there for the last time. What a loop or a branch gives has a place of its own, and so has an
+        array of which a block is updated: the compiler may do that where it computes the array.
         """
         owner: dict[int, int] = {}
         over: dict[int, list[int]] = {}
-        updated = set[int]()
+        updated, fusible = set[int](), set[int]()
         own = set(self.results) if self.role else ()
         places = {op: k for k, op in enumerate(self.ops)}
         for place, op in enumerate(self.ops):
@@ -309,13 +307,15 @@ class _Layout(Operations):
                     owner[v] = x
                     taken |= {v, x}
                     updated.add(_root(owner, x))
+                    if not op.bodies and not kinds.picks(op.eqn):
+                        fusible.add(_root(owner, x))
             if op.light and not op.over and op.outs[0] not in own:
                 (v,) = op.outs
                 alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
                 ended = [x for x in alike if x >= self.num_given and last[x] <= place]
                 over[v] = [_root(owner, x) for x in ended]
-        alone = over.keys() - updated
-        return owner, {v: [x for x in over[v] if x not in updated] for v in alone}
+        written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - fusible}
+        return owner, Over(written, updated)
 
     def ends(self, x: int, op: Op, fused: Fusions, places: dict[Op, int]) -> bool:
         """Whether all else that reads a value leads to an equation, and so comes before it in any order.

@@ -370,6 +370,13 @@ def effort(jaxpr: Jaxpr) -> int:
     return len(jaxpr.eqns) + BODY * sum(inner)
 
 
+@ir.once_per_jaxpr
+def number_of_eqns(jaxpr: Jaxpr) -> int:
+    """How many equations a jaxpr has, at any depth."""
+    inner = (number_of_eqns(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
+    return len(jaxpr.eqns) + sum(inner)
+
+
 def size_of(v: ir.Atom) -> int:
     """The bytes of a value; a mutable one takes none of its own."""
     return 0 if v.aval.accumulates else int(prims.bytes_of([v.aval]))
