@@ -39,7 +39,7 @@ some operations and not for others. `SLACK` is the factor for a sum of stages' p
 `benchmarks/remat/margin.py` measures the factors of other programs. A compiled program may need 1.05 of its budget.
 """
 
-LARGE = 10_000
+LARGE = 3_000
 """Plans of a jaxpr with more equations than this are not simulated whole: the peaks of their stages are added up.
 
 A sum may be far too low: what loops in loops keep is not all in it, nor what a compiler computes later than it might.
