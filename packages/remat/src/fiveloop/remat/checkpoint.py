@@ -147,9 +147,7 @@ def checkpoint_split(
         not u and (i or not a.aval.accumulates)
         for u, i, a in zip(unknown, inst, eqn.invars, strict=True)
     ]
-    inner = extend.SavingPlan(both_save(p.policy, plan.policy), path=plan.path).at_boundary(
-        transforms.body_work(p.jaxpr)
-    )
+    inner = extend.SavingPlan(both_save(p.policy, plan.policy), path=plan.path).at_boundary()
     again = gives_again(plan, eqn)
     cut = extend.split(p.jaxpr, unknown, at_hand, inner, ensure_out_inst=again)
     known_ins, _ = util.partition(unknown, eqn.invars)

@@ -392,7 +392,7 @@ class Passes:
 
 def both_passes(jaxpr: Jaxpr, unknown: util.Mask, policy: transforms.Policy) -> Passes:
     """The forward and the backward pass of a jaxpr, with a cotangent for each of its unknown results."""
-    plan = transforms.SavingPlan(policy).at_boundary(transforms.body_work(jaxpr))
+    plan = transforms.SavingPlan(policy).at_boundary()
     at_hand = tuple(not u for u in unknown)
     cut = transforms.split(jaxpr, unknown, at_hand, plan)
     linear = (*[False] * len(cut.residuals), *util.select_by(cut.staged_in, unknown))
