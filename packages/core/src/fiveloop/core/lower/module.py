@@ -304,9 +304,7 @@ class LowerContext:
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)
 
-    def _step(
-        self, eqn: ir.Eqn, operands: list[IRValue], apart: Set[ir.Var] = frozenset()
-    ) -> list[IRValue]:
+    def _step(self, eqn: ir.Eqn, operands: list[IRValue], apart: Set[ir.Var]) -> list[IRValue]:
         avals = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         ctx = LowerContext(self._module, self._consts, *avals, self._fixed)
         results = ctx._lowered(eqn, operands)

@@ -17,7 +17,7 @@ from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loo
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
-from fiveloop.remat.budget.stages import Program, effort, form_once, number_of_eqns, size_of
+from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
@@ -40,7 +40,7 @@ some operations and not for others. `SLACK` is the factor for a sum of stages' p
 """
 
 LARGE = 3_000
-"""Plans of a jaxpr with more equations than this are not simulated whole: the peaks of their stages are added up.
+"""Plans of a jaxpr with more equations, at any depth, are not simulated whole: the peaks of their stages are added up.
 
 A sum may be far too low: what loops in loops keep is not all in it, nor what a compiler computes later than it might.
 """
@@ -148,7 +148,7 @@ class Planner:
     def _unchanged(self) -> list[Candidate]:
         """The program without a checkpoint: a minimum cut decides what its loops and branches save."""
         jaxpr = self.program.jaxpr
-        if self.given is not None or not len(jaxpr.eqns) < number_of_eqns(jaxpr) <= LARGE:
+        if self.given is not None or not len(jaxpr.eqns) < effort(jaxpr, 1) <= LARGE:
             return []
         passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
         flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
@@ -199,7 +199,7 @@ class Planner:
 
     def _simulated(self, c: Candidate) -> int:
         if c.plan not in self._bytes:
-            whole = number_of_eqns(self.program.jaxpr) <= LARGE
+            whole = effort(self.program.jaxpr, 1) <= LARGE
             self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
         return self._bytes[c.plan]
 

@@ -363,18 +363,11 @@ def most_alive(jaxpr: Jaxpr, which: set[ir.Var]) -> int:
     return max(accumulate(change))
 
 
-@ir.once_per_jaxpr
-def effort(jaxpr: Jaxpr) -> int:
-    """How many equations a jaxpr is worth to those who split or simulate it."""
-    inner = (effort(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
-    return len(jaxpr.eqns) + BODY * sum(inner)
-
-
-@ir.once_per_jaxpr
-def number_of_eqns(jaxpr: Jaxpr) -> int:
-    """How many equations a jaxpr has, at any depth."""
-    inner = (number_of_eqns(j) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
-    return len(jaxpr.eqns) + sum(inner)
+@ir.once_per(lambda jaxpr, in_body=BODY: (jaxpr, in_body))
+def effort(jaxpr: Jaxpr, in_body: int = BODY) -> int:
+    """How many equations a jaxpr has, at any depth, where one in a body counts as so many."""
+    inner = (effort(j, in_body) for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
+    return len(jaxpr.eqns) + in_body * sum(inner)
 
 
 def size_of(v: ir.Atom) -> int:
