@@ -18,8 +18,8 @@ REQUIRED = ("abstract_eval", "lower", "jvp", "batch", "transpose")
 NOT_LINEAR = """
     abs acos acosh argmax argmin asin asinh atan atan2 atanh axis_index bitcast_convert bitwise_and bitwise_not
     bitwise_or bitwise_xor cbrt ceil check clamp cos cosh count_leading_zeros cumlogsumexp cummax cummin cumprod
-    digamma equal erf erf_inv erfc exp expm1 floor greater greater_equal hypot integer_pow iota is_finite less
-    less_equal lgamma log log1p log_softmax logaddexp logistic maximum minimum next_key nextafter not_equal pmax
+    digamma equal erf erf_inv erfc exp expm1 floor floor_div greater greater_equal hypot integer_pow iota is_finite less
+    less_equal lgamma log log1p log_softmax logaddexp logistic maximum minimum mod next_key nextafter not_equal pmax
     pmin polygamma population_count pow reduce_and reduce_max reduce_min reduce_or reduce_prod relu rem
     resolve_index round rsqrt shift_left shift_right_arithmetic shift_right_logical sign sin sinh softmax sort
     sqrt square stop_gradient tan tanh threefry2x32 top_k

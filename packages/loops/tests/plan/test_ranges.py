@@ -44,6 +44,10 @@ def folded(i: Any, ref: Any) -> None:
     ref[i // 2] += ref[i % 2 + 1]
 
 
+def around(i: Any, ref: Any) -> None:
+    ref[(3 - 5 * i) % 6] += ref[(i * i) & 3] * ref[(i - 2 >> 1) + 1]
+
+
 def doubled(i: Any, ref: Any) -> None:
     ref[i] = ref[2 * i]
 
@@ -75,7 +79,8 @@ def clamped(i: Any, ref: Any) -> None:
 CASES: list[tuple[Callable[[Any, Any], None], int]] = [
     (forward, 0),
     (backward, 0),
-    (folded, 1),  # `//` rounds down, which for all it knows could give -1
+    (folded, 0),
+    (around, 0),
     (nested, 0),
     (within_cond, 0),
     (doubled, 0),  # 2 * 3 is beyond the end, where the read clamps it

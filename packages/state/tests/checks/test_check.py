@@ -364,7 +364,7 @@ def test_divisions_and_nans() -> None:
     f = checkify(lambda x, y: x / y, errors=div_checks)
     assert f(1.0, 2.0)[0].get() is None
     assert (f(1.0, 0.0)[0].get() or "").startswith(f"`div` divides by zero\n  at {__file__}")
-    assert (checkify(lambda n: n % 0, errors=div_checks)(3)[0].get() or "").startswith("`rem` div")
+    assert (checkify(lambda n: n % 0, errors=div_checks)(3)[0].get() or "").startswith("`mod` div")
     g = checkify(lambda x, y: (x - y) * 2.0, errors=nan_checks)
     assert g(np.inf, 1.0)[0].get() is None
     assert (g(np.inf, np.inf)[0].get() or "").startswith("`sub` made a nan\n")
@@ -387,8 +387,8 @@ DIVISIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "complex /": (lambda x: 1.0 / (x + 0j), "div"),
     "complex ** -1": (lambda x: (x + 0j) ** -1, "integer_pow"),
     "complex ** traced": (lambda x: (x + 0j) ** (x - 1.0 + 0j), "pow"),
-    "integer //": (lambda x: 3 // x.astype("int32"), "rem"),
-    "integer %": (lambda x: 3 % x.astype("int32"), "rem"),
+    "integer //": (lambda x: 3 // x.astype("int32"), "floor_div"),
+    "integer %": (lambda x: 3 % x.astype("int32"), "mod"),
     "a derivative": (grad(lambda x: x**0.5), "pow"),
 }
 

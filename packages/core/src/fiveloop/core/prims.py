@@ -14,9 +14,9 @@ from .primitives.convert import convert, convert_p, counted, operand, promote
 from .primitives.dot import dot_general, dot_general_p, matmul
 from .primitives.elementwise import abs, add, bitwise_and, bitwise_and_p, bitwise_not, bitwise_or
 from .primitives.elementwise import bitwise_xor, cbrt, ceil, clamp, clamp_p, complex, conj, div
-from .primitives.elementwise import equal, exp, expm1, floor, greater, greater_equal, imag
-from .primitives.elementwise import is_finite, is_nan, less, less_equal, log, log1p, maximum
-from .primitives.elementwise import minimum, mul, neg, neg_p, nextafter, not_equal, pow, real
+from .primitives.elementwise import equal, exp, expm1, floor, floor_div, greater, greater_equal
+from .primitives.elementwise import imag, is_finite, is_nan, less, less_equal, log, log1p, maximum
+from .primitives.elementwise import minimum, mod, mul, neg, neg_p, nextafter, not_equal, pow, real
 from .primitives.elementwise import reciprocal, rem, round, rsqrt, select, select_p, shift_left
 from .primitives.elementwise import shift_right_arithmetic, shift_right_logical, sign, sqrt, square
 from .primitives.elementwise import stop_gradient, sub, to_condition

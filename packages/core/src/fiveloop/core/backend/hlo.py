@@ -110,6 +110,34 @@ def sign(b: Builder, x: IRValue) -> IRValue:
     return min(b, x, constant(b, 1, x.shape, x.dtype)) if x.dtype.kind in "ub" else _sign(b, x)
 
 
+def floor_div(b: Builder, x: IRValue, y: IRValue) -> IRValue:
+    """The greatest integer not above the quotient of integers; 0 where `y` is 0."""
+    quotient = div(b, x, y)
+    if x.dtype.kind == "i":  # division goes towards zero
+        quotient = sub(b, quotient, convert(b, _crosses(b, rem(b, x, y), y), x.dtype))
+    return _zero_over_zero(b, quotient, y)
+
+
+def mod(b: Builder, x: IRValue, y: IRValue) -> IRValue:
+    """What `floor_div` leaves of integers, with the sign of `y`; 0 where `y` is 0."""
+    left = rem(b, x, y)
+    if x.dtype.kind == "i":
+        left = select(b, _crosses(b, left, y), add(b, left, y), left)
+    return _zero_over_zero(b, left, y)
+
+
+def _crosses(b: Builder, left: IRValue, y: IRValue) -> IRValue:
+    """Whether a remainder is on the other side of zero than the divisor."""
+    zero = constant(b, 0, y.shape, y.dtype)
+    above, below = compare(b, left, zero, "GT"), compare(b, left, zero, "LT")
+    return select(b, compare(b, y, zero, "LT"), above, below)
+
+
+def _zero_over_zero(b: Builder, out: IRValue, y: IRValue) -> IRValue:
+    zero = constant(b, 0, y.shape, y.dtype)
+    return select(b, compare(b, y, zero, "EQ"), zero, out)
+
+
 def is_finite(b: Builder, x: IRValue) -> IRValue:
     """True where a float is neither infinite nor NaN."""
     return b.emit_typed(f"stablehlo.is_finite {x.name}", [x], x.shape, BOOL)

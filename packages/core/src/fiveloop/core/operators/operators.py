@@ -81,14 +81,8 @@ def true_divide(x: ArrayLike, y: ArrayLike) -> Value:
 def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
     """The greatest integer not above the quotient; of integers over 0 it is 0, as in NumPy."""
     a, b = numbers("floor_divide", x, y)
-    if a.dtype.kind == "u":
-        return _zero_over_zero(prims.div(a, b), b, y)
-    if a.dtype.kind == "i":
-        # Division goes towards zero: one less where a remainder is left and the signs differ.
-        left = prims.bitwise_and(
-            prims.not_equal(prims.rem(a, b), 0), prims.not_equal(prims.sign(a), prims.sign(b))
-        )
-        return _zero_over_zero(prims.sub(prims.div(a, b), prims.convert(left, a.dtype)), b, y)
+    if a.dtype.kind in "iu":
+        return prims.floor_div(a, b)
     # By way of the remainder, so that `y * (x // y) + x % y` is `x`.
     a, b = prims.stop_gradient(a), prims.stop_gradient(b)
     quotient, left = prims.div(a, b), prims.rem(a, b)
@@ -114,12 +108,10 @@ def _other_side(left: Value, y: Value) -> Value:
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
     """What is left of `x` after `floor_divide`; it has the sign of `y`, as in Python. Of integers over 0 it is 0."""
     a, b = numbers("remainder", x, y)
-    left = _zero_over_zero(prims.rem(a, b), b, y)
-    if a.dtype.kind == "u":
-        return left
+    if a.dtype.kind in "iu":
+        return prims.mod(a, b)
+    left = prims.rem(a, b)
     out = prims.select(_other_side(left, b), prims.add(left, b), left)
-    if a.dtype.kind == "i":
-        return out
     # A zero has the sign of `y`, and the derivative of `x`.
     still = prims.stop_gradient(left)
     zero = prims.select(prims.less(b, 0), prims.neg(prims.sub(still, left)), prims.sub(left, still))
@@ -129,14 +121,10 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Value:
 def fmod(x: ArrayLike, y: ArrayLike) -> Value:
     """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
     a, b = numbers("fmod", x, y)
-    return _zero_over_zero(prims.rem(a, b), b, y)
-
-
-def _zero_over_zero(out: Value, y: Value, given: ArrayLike) -> Value:
-    """A quotient or a remainder, but 0 of integers over 0, if the divisor as `given` may be that."""
-    if out.dtype.kind not in "iu" or (isinstance(given, int) and given):
-        return out
-    return prims.select(prims.equal(y, 0), 0, out)
+    left = prims.rem(a, b)
+    if left.dtype.kind not in "iu" or (isinstance(y, int) and y):
+        return left
+    return prims.select(prims.equal(b, 0), 0, left)
 
 
 def power(x: ArrayLike, y: ArrayLike) -> Value:

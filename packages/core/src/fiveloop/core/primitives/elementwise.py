@@ -218,6 +218,20 @@ rem: family.Binary = family.binary(
     kinds="iuf",
     flops=costs.DIVISION,
 )
+floor_div: family.Binary = family.binary(
+    "floor_div",
+    "The greatest integer not above the quotient of integers; 0 where `y` is 0.",
+    hlo.floor_div,
+    kinds="iu",
+    flops=costs.DIVISION,
+)
+mod: family.Binary = family.binary(
+    "mod",
+    "What `floor_div` leaves of integers; it has the sign of `y`, and is 0 where `y` is 0.",
+    hlo.mod,
+    kinds="iu",
+    flops=costs.DIVISION,
+)
 
 
 def _trunc_quotient(x: Value, y: Value) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from operator import floordiv, rshift
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -179,6 +180,31 @@ def _positive(rule: Callable[[Integer, Integer], Integer]) -> IntegerRule:
     return lambda xs, p: rule(*xs) if xs[0].low >= 0 and xs[1].low > 0 else None
 
 
+def _of_ends(rule: Callable[[int, int], int], least: int) -> IntegerRule:
+    """What becomes of two integers of which the second is not below `least`, by a monotone rule."""
+
+    def cell(xs: Sequence[Integer], p: Any) -> Integer | None:
+        x, y = xs
+        found = (
+            [rule(a, b) for a in (x.low, x.high) for b in (y.low, y.high)] if y.low >= least else []
+        )
+        return Integer(min(found), max(found)) if found else None
+
+    return cell
+
+
+def _mod(xs: Sequence[Integer], p: Any) -> Integer | None:
+    x, y = xs
+    if y.low <= 0:
+        return None
+    return x if x.low >= 0 and x.high < y.low else Integer(0, y.high - 1)
+
+
+def _masked(xs: Sequence[Integer], p: Any) -> Integer | None:
+    masks = [x.high for x in xs if x.low >= 0]
+    return Integer(0, min(masks)) if masks else None
+
+
 def _maximum(xs: Sequence[Integer], p: Any) -> Integer:
     return Integer(max(x.low for x in xs), max(x.high for x in xs))
 
@@ -214,6 +240,10 @@ _CELLS: dict[ir.Primitive[Any], IntegerRule] = {
     prims.mul.prim: _mul,
     prims.div.prim: _positive(lambda x, y: Integer(x.low // y.high, x.high // y.low)),
     prims.rem.prim: _positive(lambda x, y: Integer(0, min(x.high, y.high - 1))),
+    prims.floor_div.prim: _of_ends(floordiv, 1),
+    prims.mod.prim: _mod,
+    prims.bitwise_and.prim: _masked,
+    prims.shift_right_arithmetic.prim: _of_ends(rshift, 0),
     prims.maximum.prim: _maximum,
     prims.minimum.prim: _minimum,
     prims.clamp_p: _clamp,

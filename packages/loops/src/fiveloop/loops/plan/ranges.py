@@ -31,7 +31,7 @@ def _simplified(jaxpr: Jaxpr, given: tuple[integers.Integer | None, ...]) -> Jax
         if integers.is_resolved(eqn, known):
             same[eqn.outvars[0]] = ir.renamed(eqn.invars[0], same)
             continue
-        new = ir.rename(_within(eqn, known), same)
+        new = ir.rename(_toward_zero(_within(eqn, known), known), same)
         if new.primitive is prims.resolve_index_p:
             first = resolved.setdefault((new.invars[0], new.params), new.outvars[0])
             if first is not new.outvars[0]:
@@ -40,6 +40,19 @@ def _simplified(jaxpr: Jaxpr, given: tuple[integers.Integer | None, ...]) -> Jax
         eqns.append(new)
     outvars = [ir.renamed(a, same) for a in jaxpr.outvars]
     return Jaxpr(jaxpr.invars, eqns, outvars, jaxpr.name)
+
+
+_OF_NATURALS = {prims.floor_div.prim: prims.div.prim, prims.mod.prim: prims.rem.prim}
+"""Divisions that do not go towards zero, and what does the same with numbers that are not negative."""
+
+
+def _toward_zero(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:
+    """A division, in one operation where that gives the same."""
+    prim = _OF_NATURALS.get(eqn.primitive)
+    if prim is None:
+        return eqn
+    x, y = (integers.integer(a, known) for a in eqn.invars)
+    return eqn.replace(primitive=prim) if x and y and x.low >= 0 and y.low > 0 else eqn
 
 
 def _within(eqn: ir.Eqn, known: integers.Integers) -> ir.Eqn:

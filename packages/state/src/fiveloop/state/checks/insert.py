@@ -151,7 +151,7 @@ def _check_power(eqn: ir.Eqn, operands: ad.Values) -> None:
 
 
 # All that is written with `/`, `//`, `%` or a power consists of these.
-for _dividing in (prims.div, prims.rem, prims.rsqrt):
+for _dividing in (prims.div, prims.rem, prims.floor_div, prims.mod, prims.rsqrt):
     division_check_rules.define(_dividing.prim, _check_divisor)
 division_check_rules.define(prims.pow.prim, _check_power)
 division_check_rules.define(

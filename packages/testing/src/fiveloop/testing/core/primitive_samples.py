@@ -103,6 +103,7 @@ def _special() -> list[Case]:
         ("div", e.div, (whole, divisor)),
         ("rem", e.rem, (whole, divisor)),
         ("rem", e.rem, (_A * 3, _POSITIVE)),
+        *[(f.prim.name, f, (whole, divisor - 2)) for f in (e.floor_div, e.mod)],
         ("pow", e.pow, (_POSITIVE, _A)),
         ("pow", e.pow, (_POSITIVE, floats())),
         ("nextafter", e.nextafter, (_A, _B)),

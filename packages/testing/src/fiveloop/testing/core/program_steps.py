@@ -100,6 +100,10 @@ define_operation(
 )
 define_operation("int_neg", e.neg, np.negative)
 define_operation("int_rem", lambda i: e.rem(i, 3), lambda i: np.fmod(i, np.int32(3)))
+define_operation("int_floor_div", lambda i: e.floor_div(i, -3), lambda i: i // np.int32(-3))
+define_operation(
+    "int_mod", lambda i, j: e.mod(i, j), lambda i, j: np.where(j == 0, 0, i % (j or 1))
+)
 define_operation("argmax", lambda x: r.argmax(x, 0), lambda x: np.argmax(x).astype(np.int32))
 define_operation(
     "choose", lambda i, x, y: e.select(e.less(i, 1), x, y), lambda i, x, y: x if i < 1 else y
@@ -225,8 +229,10 @@ class Integer:
 
 def draw_integer(draw: Draw, scope: Scope, kinds: Kinds) -> Step:
     """Integer arithmetic, or the place of the greatest element."""
-    name = draw(st.sampled_from(["int_add", "int_neg", "int_rem", "argmax"]))
-    count = 2 if name == "int_add" else 1
+    name = draw(
+        st.sampled_from(["int_add", "int_neg", "int_rem", "int_floor_div", "int_mod", "argmax"])
+    )
+    count = 2 if name in ("int_add", "int_mod") else 1
     if name == "argmax":
         step = Integer(name, (), draw_use(draw, scope, (4,)))
     else:

@@ -291,6 +291,8 @@ _SAME_DTYPE: dict[str, _Function] = {
     "mul": np.multiply,
     "div": _quotient,
     "rem": _remainder,
+    "floor_div": lambda x, y: np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y))),
+    "mod": lambda x, y: np.where(y == 0, 0, np.remainder(x, np.where(y == 0, 1, y))),
     "pow": _power,
     "maximum": _nan_max,
     "minimum": _nan_min,
