@@ -114,3 +114,29 @@ def test_steps_that_are_computed_again_read_before_they_write() -> None:
     np.testing.assert_allclose(
         grad(lambda x: f(x, checkpoint))(x), grad(lambda x: f(x, lambda s: s))(x), rtol=1e-12
     )
+
+
+def test_a_reshaped_array_is_written_after_the_original_was_read() -> None:
+    def f(
+        xp: Any, x: Any, put: Callable[[Any, slice, Any], Any], call: Callable[[Any], Any]
+    ) -> list[Any]:
+        y, z = xp.sin(x), xp.cos(x)
+        flat, row = slice(2, 7), slice(1, 2)
+        flat_y = xp.tan(x.reshape(25))
+        write = lambda z, v: put(z, flat, v * 0.7)
+        return [
+            write(y.reshape(25), y[0]),
+            write(y.reshape(1, 25)[0], y[0]),
+            call(write)(z.reshape(25), z[0]),
+            put(flat_y.reshape(5, 5), row, flat_y[3:8] * 0.7),
+        ]
+
+    def put(x: Any, at: slice, v: Any) -> Any:
+        x = x.copy()
+        x[at] = v
+        return x
+
+    x = np.random.default_rng(0).random((5, 5))
+    found = jit(lambda x: f(fnp, x, lambda x, at, v: x.at[at].set(v), jit))(x)
+    for got, want in zip(found, f(np, x, put, lambda f: f), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -8,7 +8,8 @@ it, whose predicate XLA cannot fold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from enum import Enum
 
@@ -57,16 +58,44 @@ def reshaped_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
 @ir.once_per_jaxpr
 def _read_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     """The values that are read and have several elements replaced, here or in what is called here."""
-    users, found = ir.users(jaxpr), set[ir.Var]()
+    users = ir.users(jaxpr)
+    found = ((eqn, v) for eqn in jaxpr.eqns for v in _replaced(eqn, _read_and_written))
+    return frozenset(v for eqn, v in found if eqn.primitive.name != _WRITES or len(users[v]) > 1)
+
+
+@ir.once_per_jaxpr
+def _written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The values that have several elements replaced, here or in what is called here."""
+    return frozenset(v for eqn in jaxpr.eqns for v in _replaced(eqn, _written))
+
+
+def _replaced(eqn: ir.Eqn, within: Callable[[ir.Jaxpr], Set[ir.Var]]) -> Iterator[ir.Var]:
+    """The operands of which several elements are replaced, by a write or `within` a jaxpr that is called."""
+    if eqn.primitive.name == _WRITES and eqn.invars[1].aval.shape != ():
+        yield from ir.used_vars(eqn.invars[:1])
+    for body in rules.plain_bodies(eqn.primitive, eqn.params):
+        if body.role not in ("loop", "branch"):
+            pairs = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
+            yield from ir.used_vars([a for v, a in pairs if v in within(body.jaxpr)])
+
+
+@ir.once_per_jaxpr
+def read_in_another_shape(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The reshaped values of which the original, or the original in a third shape, is read, too."""
+    originals, read = dict[ir.Var, ir.Var](), dict[ir.Var, set[ir.Var]]()
     for eqn in jaxpr.eqns:
-        if eqn.primitive.name == _WRITES and eqn.invars[1].aval.shape != ():
-            found |= {v for v in ir.used_vars(eqn.invars[:1]) if len(users[v]) > 1}
-        for body in rules.plain_bodies(eqn.primitive, eqn.params):
-            if body.role not in ("loop", "branch"):
-                pairs = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
-                within = _read_and_written(body.jaxpr)
-                found |= ir.used_vars([a for v, a in pairs if v in within])
-    return frozenset(found)
+        used = ir.used_vars(eqn.invars)
+        for v in used if _reshapes(eqn) else ():
+            originals[eqn.outvars[0]] = originals.get(v, v)
+        for v in () if _reshapes(eqn) else used:
+            read.setdefault(originals.get(v, v), set()).add(v)
+    return frozenset(v for v, of in originals.items() if read.get(of, set()) - {v})
+
+
+def _reshapes(eqn: ir.Eqn) -> bool:
+    """Whether an equation gives all elements of its operand, as one of a single row does, too."""
+    sizes = {math.prod(a.aval.shape) for a in (eqn.invars[0], *eqn.outvars)} if eqn.invars else ()
+    return len(sizes) == 1 and rules.is_view(eqn)
 
 
 def emit_order(
@@ -155,6 +184,7 @@ class _Module:
     host_functions: list[host_calls.HostFunction] = field(default_factory=list)
     has_early: bool = False  # whether an array has been made at the beginning, to be written over
     written: set[str] = field(default_factory=set)  # arrays that an update has given
+    reshaped: set[str] = field(default_factory=set)  # arrays that are read in another shape, too
     mark: IRValue | None = None  # the counter as an order has given it
 
 
@@ -276,8 +306,8 @@ class LowerContext:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        apart = reshaped_and_written(jaxpr)
-        env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, apart))
+        apart, reshaped = reshaped_and_written(jaxpr), read_in_another_shape(jaxpr)
+        env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, apart, reshaped))
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
 
@@ -304,15 +334,30 @@ class LowerContext:
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)
 
-    def _step(self, eqn: ir.Eqn, operands: list[IRValue], apart: Set[ir.Var]) -> list[IRValue]:
+    def _step(
+        self, eqn: ir.Eqn, operands: list[IRValue], apart: Set[ir.Var], reshaped: Set[ir.Var]
+    ) -> list[IRValue]:
         avals = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
+        if eqn.primitive.name == _WRITES and operands[0].name in self._module.reshaped:
+            operands[1] = self._computed_first(operands[1])
         ctx = LowerContext(self._module, self._consts, *avals, self._fixed)
         results = ctx._lowered(eqn, operands)
         if not apart.isdisjoint(eqn.outvars):
             results = hlo.optimization_barrier(self.b, results)
+        if not reshaped.isdisjoint(eqn.outvars):
+            self._module.reshaped.update(x.name for x in results)
         if all(x.name in self._fixed for x in operands):
             self._fixed.update(x.name for x in results)
         return results
+
+    def _computed_first(self, x: IRValue) -> IRValue:
+        """What is written to a reshaped array: XLA:CPU, in one kernel with the write, reads the original too late."""
+        if not x.shape or 0 in x.shape or x.name in self._fixed:
+            return x
+        if not self._module.emission.branches:
+            return hlo.optimization_barrier(self.b, [x])[0]
+        bits = hlo.convert(self.b, x, np.int32)
+        return guarded(self.b, bits, lambda: [x], [(x.shape, x.dtype)])[0]
 
     def _lowered(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
         """An equation by its rule; a read of an array that has been written in this function guarded, if asked for."""
@@ -342,6 +387,12 @@ class LowerContext:
         self, jaxpr: ir.Jaxpr, name: str, args: hlo.IRValues, one_kernel: bool = False
     ) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
+
+        reshaped, written = self._module.reshaped, _written(jaxpr)
+        if any(
+            x.name in reshaped and v in written for v, x in zip(jaxpr.invars, args, strict=True)
+        ):
+            return self.inline(jaxpr, args)
 
         def form() -> Hashable:
             """Equal for jaxprs that are written as one function, unless the program outside has a say in it."""
