@@ -209,6 +209,15 @@ def test_power_at_zero() -> None:
     assert slope(lambda v: sp.integer_pow(v, -1), [2.0]) == [-0.25]
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_powers_of_integers_use_all_bits_of_the_exponent(dtype: Any) -> None:
+    x, y = (
+        np.array([[0], [2], [3], [-3]]).astype(dtype),
+        np.array([0, 63, 64, 120, 200]).astype(dtype),
+    )
+    np.testing.assert_array_equal(e.pow(x, y), np.power(x, y))
+
+
 def test_roots_are_steep_at_zero() -> None:
     assert slope(e.sqrt, [0.0, 4.0]) == [INF, 0.25]
     assert slope(e.cbrt, [0.0]) == [INF]

@@ -84,7 +84,6 @@ acosh = _chlo("acosh")
 atanh = _chlo("atanh")
 div = binary("divide")
 rem = binary("remainder")
-pow = binary("power")
 atan2 = binary("atan2")
 xor = binary("xor")
 shift_left = binary("shift_left")
@@ -93,6 +92,8 @@ shift_right_arithmetic = binary("shift_right_arithmetic")
 
 _abs = real_part("abs")
 _sign = unary("sign")
+_pow = binary("power")
+_EXPONENT_BITS = 6
 
 
 def complex_dtype(dtype: np.dtype) -> np.dtype:
@@ -136,6 +137,24 @@ def _crosses(b: Builder, left: IRValue, y: IRValue) -> IRValue:
 def _zero_over_zero(b: Builder, out: IRValue, y: IRValue) -> IRValue:
     zero = constant(b, 0, y.shape, y.dtype)
     return select(b, compare(b, y, zero, "EQ"), zero, out)
+
+
+def pow(b: Builder, x: IRValue, y: IRValue) -> IRValue:
+    """`x` to the power of `y`. XLA uses six bits of an integer exponent: those above them are powers of `x**64`."""
+    if y.dtype.kind not in "iu":
+        return _pow(b, x, y)
+    zero, lowest, step = (
+        constant(b, n, y.shape, y.dtype) for n in (0, 2**_EXPONENT_BITS - 1, _EXPONENT_BITS)
+    )
+    negative = compare(b, y, zero, "LT")
+    out = _pow(b, x, select(b, negative, y, and_(b, y, lowest)))
+    rest = max(b, y, zero)
+    for _ in range(_EXPONENT_BITS, np.iinfo(y.dtype).bits, _EXPONENT_BITS):
+        for _ in range(_EXPONENT_BITS):
+            x = mul(b, x, x)
+        rest = shift_right_logical(b, rest, step)
+        out = mul(b, out, _pow(b, x, and_(b, rest, lowest)))
+    return out
 
 
 def is_finite(b: Builder, x: IRValue) -> IRValue:
