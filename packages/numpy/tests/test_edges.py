@@ -224,6 +224,12 @@ def test_numbers_in_lists_have_all_digits_of_the_dtype_that_is_asked_for() -> No
     np.testing.assert_allclose(got, np.linspace(0.1, 0.7, 4), rtol=1e-15)
 
 
+def test_linspace_of_integers_is_rounded_down() -> None:
+    for start, stop, num in ((0, 22, 23), (0, 49, 50), (-3, -1, 6), (-13, 13, 27)):
+        got = fnp.linspace(start, stop, num, dtype=np.int32)
+        np.testing.assert_array_equal(got, np.linspace(start, stop, num, dtype=np.int32))
+
+
 def test_numbers_beside_wide_values_have_all_their_digits() -> None:
     x = np.float64(0.1)
     for make in (

@@ -102,6 +102,7 @@ def test_elements_left_out_of_a_softmax() -> None:
     seen = np.array([True, False, True])
     x = np.array([0.0, 1e9, 0.0])
     np.testing.assert_allclose(nn.softmax(x, where=seen), [0.5, 0, 0.5])
+    np.testing.assert_array_equal(nn.log_softmax(x, where=np.zeros(3, np.bool_)), [-np.inf] * 3)
     np.testing.assert_allclose(nn.logsumexp(x, where=seen), math.log(2))
     slope = grad(lambda x: (nn.softmax(x, where=seen) * np.arange(3.0)).sum())(
         np.array([1.0, np.nan, 2.0])

@@ -29,13 +29,14 @@ def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Va
 
 
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
-    """The logarithm of `softmax`, exact where that is small.
+    """The logarithm of `softmax`, exact where that is small; minus infinity where `where` does not hold.
 
     >>> nn.log_softmax(np.array([0.0, 0.0]))
     Array([-0.69314718, -0.69314718], dtype=float64)
     """
     value, axes = _held("log_softmax", x, axis, where)
-    return trace.bind1(log_softmax_p, value, params=AxesParams(axes))
+    out = trace.bind1(log_softmax_p, value, params=AxesParams(axes))
+    return out if where is None else prims.select(where, out, -math.inf)
 
 
 def logsumexp(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from fiveloop.core import ArrayLike, Value, arrays, ir, prims, trace
 from fiveloop.core.extend import fused
+from fiveloop.core.operators import operators as op
 
 Nested = Sequence[Any]
 _NUMBERS = (bool, int, float, complex)
@@ -285,14 +286,22 @@ def linspace(
     num = prims.known_int("linspace", "num", num)
     if num < 0:
         prims.bad_value(f"linspace: expected `num` not to be negative, got {num}")
-    if dtype is not None and ir.is_inexact(prims.canonical_dtype("linspace", dtype)):
+    whole = dtype is not None and not ir.is_inexact(prims.canonical_dtype("linspace", dtype))
+    if whole:
+        start, stop = asarray(start, np.float64), asarray(stop, np.float64)
+    elif dtype is not None:
         start, stop = (asarray(x, dtype) if type(x) in _NUMBERS else x for x in (start, stop))
     low, high = prims.promote("linspace", start, stop, inexact=True)
     kind = arrays.to_inexact(low.dtype)
-    steps = np.arange(num) / max(num - 1 if endpoint else num, 1)
+    last = max(num - 1 if endpoint else num, 1)
     shape = np.broadcast_shapes(low.shape, high.shape)
-    t = asarray(steps.astype(kind)).reshape((num, *[1] * len(shape)))
-    out = prims.add(prims.mul(prims.sub(1, t), low), prims.mul(t, high))
+    steps = (np.arange(num) / (1 if whole else last)).astype(kind)
+    t = asarray(steps).reshape((num, *[1] * len(shape)))
+    if whole:  # by one exact division: products with a rounded step may lie just below an integer
+        scaled = prims.add(prims.mul(low, float(last)), prims.mul(t, prims.sub(high, low)))
+        out = op.floor_divide(scaled, float(last))
+    else:
+        out = prims.add(prims.mul(prims.sub(1, t), low), prims.mul(t, high))
     out = prims.broadcast_to(out, (num, *shape))
     out = prims.move_axis(out, 0, axis)
     return prims.convert(out, kind if dtype is None else dtype)
