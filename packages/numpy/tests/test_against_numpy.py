@@ -188,6 +188,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
         np.sort(V), np.array([0.0, 1.0, 2.5, 3.0, 4.0], np.float32)
     ),
     "searchsorted right": lambda m: m.searchsorted(np.sort(V), V, side="right"),
+    "interp": lambda m: m.interp(
+        X, np.array([-1.0, 0.0, 0.0, 1.0]), np.array([3.0, 1.0, 2.0, 5.0])
+    ),
+    "interp beyond": lambda m: m.interp(S, np.array([-1.0, 1.0]), np.array([3.0, 1.0]), -9, 9),
+    "isin": lambda m: m.isin(I, np.array([[1, 3], [-2, 1]])),
+    "isin, inverted": lambda m: m.isin(I, I[0, 0], invert=True),
+    "polyval": lambda m: m.polyval(Y, X),
     "digitize": lambda m: m.digitize(X, np.array([-1.0, 0.0, 1.0], np.float32)),
     "sort": lambda m: m.sort(X, axis=0),
     "sort flat": lambda m: m.sort(X, axis=None),

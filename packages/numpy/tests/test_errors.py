@@ -258,6 +258,21 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "normal: expected a real floating point dtype, got int32",
     ),
     "classes": (lambda: nn.one_hot(X, 3), TypeError, "one_hot: expected integers, got f32[4]"),
+    "number of classes": (
+        lambda: nn.one_hot(1, 2.5),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "one_hot: expected `num_classes` to be an integer, got 2.5",
+    ),
+    "points": (
+        lambda: fnp.interp(X, X, X[1:]),
+        ValueError,
+        "interp: expected `xp` and `fp` to be vectors of one size, got f32[4] and f32[3]",
+    ),
+    "coefficients": (
+        lambda: fnp.polyval(1.0, X),
+        ValueError,
+        "polyval: expected `p` to be a vector, got f32[]",
+    ),
 }
 
 

@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import closed_call, custom_vjp, hessian, jit, named_call, value_and_grad
+from fiveloop.core import (
+    block_until_ready,
+    closed_call,
+    custom_vjp,
+    hessian,
+    jit,
+    named_call,
+    value_and_grad,
+)
 from fiveloop.core.backend import client
+from fiveloop.core.errors import DonatedError
 from fiveloop.state import Ref, new_ref
 
 
@@ -106,3 +115,16 @@ def test_a_number_that_does_not_fit_is_refused(dtype: Any, number: complex) -> N
 
     with pytest.raises(OverflowError, match=told):
         jit(traced)(ref)
+
+
+def test_waiting_for_a_tree_gives_it_back() -> None:
+    tree = {
+        "ref": new_ref(np.ones(2)),
+        "array": jit(lambda x: x + 1)(1.0),
+        "rest": [np.ones(2), "text", None],
+    }
+    assert block_until_ready(tree) is tree
+    gone = jit(lambda x: x)(np.ones(2))
+    jit(lambda x: x + 1, donate_argnums=0)(gone)
+    with pytest.raises(DonatedError, match="donated"):
+        block_until_ready([tree, gone])

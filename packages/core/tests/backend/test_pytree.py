@@ -16,10 +16,12 @@ from fiveloop.core.pytree import (
     keystr,
     register_dataclass,
     register_node,
+    tree_all,
     tree_flatten,
     tree_flatten_with_path,
     tree_leaves,
     tree_map,
+    tree_map_with_path,
     tree_reduce,
     tree_structure,
     tree_transpose,
@@ -213,6 +215,17 @@ def test_a_dataclass_is_registered_by_a_decorator() -> None:
     for cls in (Bare, Named, Rest):
         assert tree_leaves(cls(1, "b")) == [1]
         assert tree_map(lambda x: x + 1, cls(1, "b")) == cls(2, "b")
+
+
+def test_paths_come_before_the_leaves_of_all_trees() -> None:
+    tree: Any = {"w": [1, 2], "b": None}
+    others = {"w": [30, 40], "b": None}
+    named = tree_map_with_path(lambda path, x, y: (keystr(path), x + y), tree, others)
+    assert named == {"w": [("['w'][0]", 31), ("['w'][1]", 42)], "b": None}
+    whole = tree_map_with_path(lambda path, x: keystr(path), [tree], is_leaf=lambda x: "w" in x)
+    assert whole == ["[0]"]
+    assert tree_all({"a": [True, 1], "b": ()})
+    assert not tree_all([1, None, 0])
 
 
 def test_reducing_nothing_needs_a_start() -> None:

@@ -23,6 +23,7 @@ from .api.stages import explain_cache_misses as explain_cache_misses
 from .api.flatten import ShapeDtype as ShapeDtype
 from .api.staging import closed_call as closed_call, eval_shape as eval_shape
 from .api.staging import make_jaxpr as make_jaxpr, named_call as named_call
+from .api.staging import block_until_ready as block_until_ready
 from .api.staging import optimization_barrier as optimization_barrier
 from .api.staging import platform_dependent as platform_dependent, stop_gradient as stop_gradient
 from .api.staging import disable_compilation_cache as disable_compilation_cache
@@ -42,6 +43,8 @@ from .primitives.collectives import pshuffle as pshuffle, psum as psum, psum_sca
 from .primitives.collectives import pswapaxes as pswapaxes
 from .pytree import Pytree as Pytree, keystr as keystr, leaf_paths as leaf_paths
 from .pytree import register_dataclass as register_dataclass, register_node as register_node
+from .tree import tree_all as tree_all, tree_map_with_path as tree_map_with_path
+from .tree import tree_reduce as tree_reduce, tree_transpose as tree_transpose
 from .tree import tree_flatten as tree_flatten, tree_flatten_with_path as tree_flatten_with_path
 from .tree import tree_leaves as tree_leaves, tree_map as tree_map, tree_structure as tree_structure
 from .tree import tree_unflatten as tree_unflatten

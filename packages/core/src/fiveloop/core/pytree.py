@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar, overload
 
+from fiveloop.core import errors
 from fiveloop.core.backend import tree as registry
 from fiveloop.core.backend.tree import LEAF as LEAF
 from fiveloop.core.backend.tree import TREE, DictKey, GetAttrKey, SequenceKey
@@ -105,12 +106,35 @@ def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | Non
     >>> tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"a": 10, "b": [20]})
     {'a': 11, 'b': [22]}
     """
+    if not callable(fun):
+        raise errors.no_function("tree_map", fun)
     leaves, treedef = tree_flatten(tree, is_leaf)
     columns = [leaves]
     for k, other in enumerate(rest):
         columns.append(_flatten_up_to(treedef, tree, other, is_leaf, f"tree_map: tree {k + 2}"))
     out: T = treedef.unflatten([fun(*row) for row in zip(*columns, strict=True)])
     return out
+
+
+def tree_map_with_path(
+    fun: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None
+) -> Any:
+    """`tree_map` of a function that also takes the path of the leaf, as its first argument; `keystr` prints it.
+
+    >>> tree_map_with_path(lambda path, x: x if keystr(path) == "['b']" else 0, {"a": 1, "b": 2})
+    {'a': 0, 'b': 2}
+    """
+    paths = iter([path for path, _ in tree_flatten_with_path(tree, is_leaf)[0]])
+    return tree_map(lambda *leaves: fun(next(paths), *leaves), tree, *rest, is_leaf=is_leaf)
+
+
+def tree_all(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
+    """Whether all leaves are true.
+
+    >>> tree_all({"a": True, "b": [True, 0]})
+    False
+    """
+    return all(tree_leaves(tree, is_leaf))
 
 
 def tree_reduce(

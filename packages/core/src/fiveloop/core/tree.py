@@ -9,12 +9,27 @@ Errors of these point to the user's line.
 from fiveloop.core import pytree, util
 from fiveloop.core.trace.boundary import boundary
 
+tree_all = all = boundary(pytree.tree_all)
 tree_flatten = flatten = boundary(pytree.tree_flatten)
 tree_flatten_with_path = flatten_with_path = boundary(pytree.tree_flatten_with_path)
 tree_leaves = leaves = boundary(pytree.tree_leaves)
 tree_map = map = boundary(pytree.tree_map)
+tree_map_with_path = map_with_path = boundary(pytree.tree_map_with_path)
+tree_reduce = reduce = boundary(pytree.tree_reduce)
 tree_structure = structure = boundary(pytree.tree_structure)
+tree_transpose = transpose = boundary(pytree.tree_transpose)
 tree_unflatten = unflatten = boundary(pytree.tree_unflatten)
 
-__all__ = ["flatten", "flatten_with_path", "leaves", "map", "structure", "unflatten"]
+__all__ = [
+    "all",
+    "flatten",
+    "flatten_with_path",
+    "leaves",
+    "map",
+    "map_with_path",
+    "reduce",
+    "structure",
+    "transpose",
+    "unflatten",
+]
 util.show_public_names(globals())

@@ -84,6 +84,16 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Value:
     return prims.mul(prims.mul(value, 0.5), special.erfc(prims.mul(value, -math.sqrt(0.5))))
 
 
+def erf(x: ArrayLike) -> Value:
+    """The error function: `2 * normal(x * sqrt(2)) - 1` for the distribution function of standard normal numbers.
+
+    >>> nn.erf(np.array([0.0, 1.0]))
+    Array([0.        , 0.84270079], dtype=float64)
+    """
+    (value,) = prims.promote("erf", x, inexact=True)
+    return special.erf(value)
+
+
 def sigmoid(x: ArrayLike) -> Value:
     """`1 / (1 + exp(-x))`.
 
@@ -142,6 +152,29 @@ def hard_tanh(x: ArrayLike) -> Value:
     Array([-1. ,  0.5], dtype=float64)
     """
     return prims.maximum(prims.minimum(x, 1), -1)
+
+
+def hard_sigmoid(x: ArrayLike) -> Value:
+    """`relu6(x + 3) / 6`, an approximation of `sigmoid` in straight lines.
+
+    >>> nn.hard_sigmoid(np.array([-4.0, 0.0]))
+    Array([0. , 0.5], dtype=float64)
+    """
+    (value,) = prims.promote("hard_sigmoid", x, inexact=True)
+    return prims.div(relu6(prims.add(value, 3)), 6)
+
+
+def hard_silu(x: ArrayLike) -> Value:
+    """`x * hard_sigmoid(x)`.
+
+    >>> nn.hard_silu(np.array([-4.0, 3.0]))
+    Array([-0.,  3.], dtype=float64)
+    """
+    (value,) = prims.promote("hard_silu", x, inexact=True)
+    return prims.mul(value, hard_sigmoid(value))
+
+
+hard_swish = hard_silu
 
 
 def mish(x: ArrayLike) -> Value:

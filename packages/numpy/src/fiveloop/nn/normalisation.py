@@ -150,6 +150,7 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = np.float32, axis: in
     value = prims.operand("one_hot", "x", x)
     if arrays.dtype_kind(value.dtype) not in "iu":
         prims.bad_type(f"one_hot: expected integers, got {value.aval}")
+    num_classes = prims.known_int("one_hot", "num_classes", num_classes)
     at = prims.canonical_axis("one_hot", axis, value.ndim + 1)
     shape = (*value.shape[:at], num_classes, *value.shape[at:])
     wide = prims.convert(

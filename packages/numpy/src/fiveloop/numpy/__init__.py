@@ -76,6 +76,7 @@ from .arithmetic import fmod as fmod
 from .arithmetic import divmod as divmod
 from .arithmetic import power as power
 from .arithmetic import float_power as float_power
+from .arithmetic import polyval as polyval
 from .arithmetic import maximum as maximum
 from .arithmetic import minimum as minimum
 from .arithmetic import fmax as fmax
@@ -148,6 +149,7 @@ from .logic import isnan as isnan
 from .logic import isinf as isinf
 from .logic import isfinite as isfinite
 from .logic import isclose as isclose
+from .logic import isin as isin
 from .logic import allclose as allclose
 from .logic import array_equal as array_equal
 from .logic import array_equiv as array_equiv
@@ -237,6 +239,7 @@ from .indexing import flatnonzero as flatnonzero
 from .indexing import argwhere as argwhere
 from .indexing import searchsorted as searchsorted
 from .indexing import digitize as digitize
+from .indexing import interp as interp
 from .indexing import bincount as bincount
 from .indexing import tril_indices as tril_indices
 from .indexing import triu_indices as triu_indices

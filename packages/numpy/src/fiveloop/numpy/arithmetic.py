@@ -117,6 +117,22 @@ def float_power(x: ArrayLike, y: ArrayLike) -> Value:
 
 
 @fused
+def polyval(p: ArrayLike, x: ArrayLike) -> Value:
+    """The polynomial with coefficients `p`, the highest power first, at each element of `x`.
+
+    >>> fnp.polyval(np.array([1.0, 0.0, 2.0]), np.array([3.0]))
+    Array([11.], dtype=float64)
+    """
+    coefficients, value = prims.promote("polyval", p, x)
+    if coefficients.ndim != 1:
+        prims.bad_value(f"polyval: expected `p` to be a vector, got {coefficients.aval}")
+    out = prims.full(value.shape, 0, value.dtype)
+    for k in range(coefficients.size):
+        out = prims.add(prims.mul(out, value), coefficients[k])
+    return out
+
+
+@fused
 def maximum(x: ArrayLike, y: ArrayLike) -> Value:
     """The greater of each pair of elements; NaN if either is.
 

@@ -212,6 +212,43 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False) -> Value:
 
 
 @fused
+def interp(
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    left: ArrayLike | None = None,
+    right: ArrayLike | None = None,
+) -> Value:
+    """The piecewise linear function through the points (`xp`, `fp`), at `x`; `xp` ascends.
+
+    Before the first point it is `left`, by default the first of `fp`, and after the last `right`, by default the last.
+
+    >>> fnp.interp(np.array([0.5, 9.0]), np.array([0.0, 1.0]), np.array([10.0, 20.0]))
+    Array([15., 20.], dtype=float64)
+    """
+    value, points, heights = prims.promote("interp", x, xp, fp, inexact=True)
+    if points.ndim != 1 or points.shape != heights.shape or not points.size:
+        prims.bad_value(
+            f"interp: expected `xp` and `fp` to be vectors of one size, got {points.aval} and {heights.aval}"
+        )
+    before = prims.sub(searchsorted(points, value, "right"), 1)
+    before = prims.clamp(0, before, max(points.size - 2, 0))
+    after = prims.minimum(prims.add(before, 1), points.size - 1)
+    start, low = _elements(points, before), _elements(heights, before)
+    width = prims.sub(_elements(points, after), start)
+    has_width = prims.greater(width, 0)
+    share = prims.div(prims.sub(value, start), prims.select(has_width, width, 1))
+    share = prims.clamp(0, prims.select(has_width, share, 1), 1)
+    out = prims.add(low, prims.mul(share, prims.sub(_elements(heights, after), low)))
+    for side, is_out in (
+        (left, prims.less(value, points[0])),
+        (right, prims.greater(value, points[-1])),
+    ):
+        out = out if side is None else where(is_out, side, out)
+    return out
+
+
+@fused
 def bincount(
     x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None
 ) -> Value:

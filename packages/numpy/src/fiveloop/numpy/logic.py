@@ -215,6 +215,19 @@ def isfinite(x: ArrayLike) -> Value:
 
 
 @partial(fused, numbers="operands")
+def isin(element: ArrayLike, test_elements: ArrayLike, *, invert: bool = False) -> Value:
+    """Whether each element is equal to some test element; each is compared with each. `invert` negates the result.
+
+    >>> fnp.isin(np.array([1, 2, 3]), np.array([3, 1]))
+    Array([ True, False,  True], dtype=bool)
+    """
+    value, tests = prims.promote("isin", element, test_elements)
+    pairs = prims.equal(prims.expand_dims(value, value.ndim), prims.reshape(tests, (tests.size,)))
+    found = prims.reduce_or(pairs, value.ndim)
+    return prims.bitwise_not(found) if invert else found
+
+
+@partial(fused, numbers="operands")
 def isclose(
     x: ArrayLike, y: ArrayLike, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Value:

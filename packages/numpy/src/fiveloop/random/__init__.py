@@ -21,6 +21,7 @@ from .discrete import randint as randint
 from .keys import bits as bits
 from .keys import fold_in as fold_in
 from .keys import key as key
+from .keys import PRNGKey as PRNGKey
 from .keys import split as split
 
 from fiveloop.core.util import show_public_names as _show_public_names

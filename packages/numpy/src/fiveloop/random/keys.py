@@ -27,6 +27,9 @@ def key(seed: ArrayLike) -> Value:
     return core_keys.key(seed)
 
 
+PRNGKey = key
+
+
 def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Value:
     """New keys, `num` of them (or an array of them), independent of one another and of `key`.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fiveloop.core import ad, ir, prims, pytree, trace
 from fiveloop.core.api import arguments, flat_function, flatten
-from fiveloop.core.arrays import ArrayLike, Value
+from fiveloop.core.arrays import Array, ArrayLike, Value
 from fiveloop.core.backend import client, compilation_cache
 from fiveloop.core.backend.tree import TreeDef
 from fiveloop.core.closed_call import call_jaxpr
@@ -175,6 +175,24 @@ def optimization_barrier(operand: T) -> T:
     values = [prims.operand("optimization_barrier", "operand", x) for x in values]
     out: T = pytree.tree_unflatten(tree, [flatten.as_result(x) for x in prims.barrier(*values)])
     return out
+
+
+@trace.boundary
+def block_until_ready(x: T) -> T:
+    """`x`, a pytree, once its arrays and Refs have been computed; a program that fails raises its error here.
+
+    The call of a compiled program may return before the program has ended: wait for its results to measure its time.
+
+    >>> from fiveloop.core import jit
+    >>> block_until_ready(jit(lambda x: x * 2.0)(3.0))
+    Array(6., dtype=float32, weak_type=True)
+    """
+    for leaf in pytree.tree_leaves(x):
+        is_ref = isinstance(leaf, Value) and leaf.aval.accumulates
+        value = leaf[...] if is_ref else leaf
+        if isinstance(value, Array):
+            value.block_until_ready()
+    return x
 
 
 @trace.boundary
