@@ -282,7 +282,7 @@ def branch(x: Any) -> Any:
     return -x
 
 
-CONTROL = "use `cond`, `select` or `while_loop` for control flow on traced values"
+CONTROL = "use `cond`, `where` or `while_loop` for control flow on traced values"
 SIZES = "sizes and bounds must be known while tracing: if it comes from an argument, name that one in static_argnums"
 TABLE = (
     "to index a NumPy array or a list with it, `fiveloop.numpy.asarray(table)[i]`; to slice at it, "
@@ -363,7 +363,7 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "in": (
         lambda x: 1.0 in x,
         "Traced<bool[]>",
-        "a bool while {} is traced; use `cond`, `select` or `while_loop` for control flow on traced values",
+        "a bool while {} is traced; use `cond`, `where` or `while_loop` for control flow on traced values",
     ),
 }
 

@@ -71,6 +71,6 @@ def test_a_batch_in_a_ref() -> None:
     assert_misuse(
         lambda: accumulate_grads(loss, 2)(new_ref(1.0), {"x": batch}),
         TypeError,
-        "accumulate_grads of loss: argument 1['x'] is a batch, and must be an array, got a Ref of type Ref{f64[4]}; "
-        "give what it holds, `ref[...]`",
+        "accumulate_grads of loss: argument `x`['x'] is a batch, and must be an array, got a Ref of type Ref{f64[4]}; "
+        "give its contents, `ref[...]`",
     )

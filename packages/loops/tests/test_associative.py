@@ -173,7 +173,7 @@ GRADS_MISUSES = {
             WEIGHTS, INPUTS, TARGETS
         ),
         ValueError,
-        "accumulate_grads of loss: argument 1 must have a first axis that 3 microbatches cut into equal parts, got "
+        "accumulate_grads of loss: argument `x` must have a first axis that 3 microbatches cut into equal parts, got "
         "f32[8,3]",
     ),
     "microbatches": (

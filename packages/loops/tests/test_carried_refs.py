@@ -207,7 +207,7 @@ MISUSES: dict[str, tuple[Any, str]] = {
     ),
     "a Ref for an array": (
         elsewhere,
-        "scan: the carry returned[1] must be an array, got a Ref of type Ref{{f32[]}}; what it holds is `ref[...]`",
+        "scan: the carry returned[1] must be an array, got a Ref of type Ref{{f32[]}}; its contents are `ref[...]`",
     ),
     "another structure": (
         shorter,

@@ -115,7 +115,7 @@ def small(x: Any) -> Any:
     return (x < 3).all()
 
 
-NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref[...]`"
+NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; its contents are `ref[...]`"
 STEPS = "must be an integer, got"
 FOR: dict[str, Case] = {
     "a body that returns something": (
@@ -344,7 +344,7 @@ SCAN: dict[str, Case] = {
     "a slice of a Ref as an output": (
         lambda: scan(same, 0.0, R),
         TypeError,
-        "scan: y must be an array, got a Ref of type Ref{f32[]}; what it holds is `ref[...]`",
+        "scan: y must be an array, got a Ref of type Ref{f32[]}; its contents are `ref[...]`",
     ),
     "no function": (
         lambda: scan(3, 0.0, X),  # type: ignore[call-overload]  # that is the point

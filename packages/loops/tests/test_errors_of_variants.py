@@ -108,7 +108,7 @@ TYPES = (
     "fori_loop: the carry must keep its types, but carry['a'] goes in as f32[4] and comes out as f64[4], made at "
     f"{place_in(widen)}; make init_val of the type that the function returns, or convert in the function with astype"
 )
-NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref[...]`"
+NO_REF = "must be an array, got a Ref of type Ref{f32[4]}; its contents are `ref[...]`"
 STRUCTURE = "fori_loop: the carry must keep its structure, but in"
 WRAPPED = "carry goes in as f32[4] and comes out as a tuple of 1"
 HALVES = "microbatches cut into equal parts"
@@ -257,17 +257,17 @@ CASES: dict[str, Case] = {
     "accumulate_grads: batches": (
         lambda: accumulate_grads(loss, 2)(1.0, {"a": X, "b": np.ones(6)}),
         ValueError,
-        "accumulate_grads of loss: first axes differ: argument 1['a'] has 4, argument 1['b'] has 6",
+        "accumulate_grads of loss: first axes differ: argument `x`['a'] has 4, argument `x`['b'] has 6",
     ),
     "accumulate_grads: a scalar": (
         lambda: accumulate_grads(loss, 2)(1.0, {"a": 1.0}),
         ValueError,
-        f"accumulate_grads of loss: argument 1['a'] must have a first axis that 2 {HALVES}, got f32*[]",
+        f"accumulate_grads of loss: argument `x`['a'] must have a first axis that 2 {HALVES}, got f32*[]",
     ),
     "accumulate_grads: what is differentiated": (
         lambda: accumulate_grads(loss, 2)({"w": "text"}, {"a": X}),
         TypeError,
-        "accumulate_grads: argument 0 of loss['w'] must be an array or a scalar, got 'text' of type str",
+        "accumulate_grads of loss: argument `w`['w'] must be an array or a scalar, got 'text' of type str",
     ),
     "accumulate_grads: an auxiliary result": (
         lambda: accumulate_grads(aux_of(["text"]), 2, has_aux=True)(1.0, X),
@@ -335,12 +335,12 @@ CASES: dict[str, Case] = {
     "cond: a predicate in a Ref": (
         lambda: cond(new_ref(True), lambda: 1, lambda: 2),
         TypeError,
-        "cond: pred must be a scalar, got a Ref of type Ref{bool[]}; what it holds is `ref[...]`",
+        "cond: pred must be a scalar, got a Ref of type Ref{bool[]}; its contents are `ref[...]`",
     ),
     "switch: an index in a Ref": (
         lambda: switch(new_ref(1), [one, one], X),
         TypeError,
-        "switch: index must be a scalar, got a Ref of type Ref{i32[]}; what it holds is `ref[...]`",
+        "switch: index must be a scalar, got a Ref of type Ref{i32[]}; its contents are `ref[...]`",
     ),
     "switch: indices": (
         lambda: switch(np.array([0, 1], np.int32), [one, one], X),

@@ -180,7 +180,7 @@ def test_a_batch_of_nothing() -> None:
     assert_misuse(
         lambda: loops.accumulate_grads(loss, 2)(1.0, None),
         ValueError,
-        "accumulate_grads of loss: argument 1 is a batch, and must hold at least one array, got None",
+        "accumulate_grads of loss: argument `x` is a batch, and must hold at least one array, got None",
     )
 
 
@@ -209,7 +209,7 @@ def test_branches_of_other_arguments_without_compilation() -> None:
 
 def test_a_ref_as_an_output_without_compilation() -> None:
     ref = new_ref(X)
-    message = "map: y must be an array, got a Ref of type Ref{f32[4]}; what it holds is `ref[...]`"
+    message = "map: y must be an array, got a Ref of type Ref{f32[4]}; its contents are `ref[...]`"
     for _ in range(2):
         assert_misuse(lambda: loops.map(lambda x: ref, X), TypeError, message)
     with disable_jit():

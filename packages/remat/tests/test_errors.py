@@ -446,7 +446,7 @@ def test_control_flow_within_a_checkpoint() -> None:
         lambda: checkpoint(branch)(X),
         ConcretizationError,
         f"the traced value Traced<bool[]> was asked to be a bool while {function_source(branch)} is traced; use "
-        "`cond`, `select` or `while_loop` for control flow on traced values",
+        "`cond`, `where` or `while_loop` for control flow on traced values",
         within=branch,
     )
 

@@ -362,7 +362,7 @@ def gone_over(ref: Any) -> None:
 
 ADDED = "`+=` on a Ref of type Ref{f32[4]} would give its name to a sum: write `ref[...] += x`, or `ref[index] += x`"
 GONE_OVER = (
-    "iter: expected an array, got Ref{f32[4]}; go over what it holds, `for row in ref[...]`, or over its parts, "
+    "iter: expected an array, got Ref{f32[4]}; iterate over its contents, `for row in ref[...]`, or over its parts, "
     "`for i in range(len(ref)): ref.at[i]`"
 )
 
@@ -429,7 +429,7 @@ def test_a_ref_as_a_result_that_is_differentiated(call: Callable[[], object]) ->
         call,
         TypeError,
         f"the result of {function_source(made)} is a Ref of type Ref{{f32[4]}} that has no derivative of its own; "
-        "return what it holds, `ref[...]`",
+        "return its contents, `ref[...]`",
     )
 
 

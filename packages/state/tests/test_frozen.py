@@ -152,7 +152,7 @@ def test_a_ref_that_was_given_is_not_returned(name: str) -> None:
     error = raised(lambda: call(ref))
     assert type(error) is TypeError
     if what == "part":
-        assert "is a part of another; return what it holds, `part[...]`" in str(error)
+        assert "is a part of another; return its contents, `part[...]`" in str(error)
     else:
         assert str(error).startswith(f"the {what} of <lambda> at ")
         assert "was made outside of it, so the caller has it; leave it out" in str(error)

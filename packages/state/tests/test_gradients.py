@@ -222,7 +222,7 @@ def twice(x: Any) -> Any:
 
 def test_refs_that_are_no_results() -> None:
     ref = new_ref(X)
-    outside = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
+    outside = "was made outside of it, so the caller has it; leave it out, or return its contents, `ref[...]`"
     cases: list[tuple[Callable[[], object], str, str]] = [
         (lambda: jit(lambda r: r)(ref), "", outside),
         (lambda: jit(lambda: [ref])(), "[0]", outside),
@@ -230,7 +230,7 @@ def test_refs_that_are_no_results() -> None:
         (
             lambda: jit(lambda x: new_ref(x).at[:])(X),
             "",
-            "is a part of another; return what it holds, `part[...]`, or all of the other",
+            "is a part of another; return its contents, `part[...]`, or all of the other",
         ),
     ]
     for call, where, why in cases:

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import RuleError, closed_call, grad, jit, jvp, linearize, make_jaxpr, vjp, vmap
+from fiveloop.core import (
+    RuleError,
+    closed_call,
+    explain_cache_misses,
+    grad,
+    jit,
+    jvp,
+    linearize,
+    make_jaxpr,
+    tree,
+    vjp,
+    vmap,
+)
 from fiveloop.core.extend import as_value, to_array, transpose_jaxpr
 from fiveloop.core.ir.source import function_source
 from fiveloop.core.primitives.special import sin
@@ -25,6 +37,9 @@ NOT_STATIC = (
     "; if it decides what is traced, name the argument in static_argnums or static_argnames, else make its class a "
     "tree with `fiveloop.core.register_node`"
 )
+
+
+NO_TREE = "; make its class a tree with `fiveloop.core.register_node`"
 
 
 class Thing:
@@ -65,12 +80,14 @@ LEAVES: dict[str, Case] = {
     "grad, second argument": (
         lambda: grad(lambda x, y: 0.0, argnums=1)(X, [Thing()]),
         TypeError,
-        "grad of <lambda>: argument `y`[0] must be an array or a scalar, got Thing() of type Thing",
+        "grad of <lambda>: argument `y`[0] must be an array or a scalar, got Thing() of type Thing"
+        + NO_TREE,
     ),
     "vmap": (
         lambda: vmap(square)(Thing()),
         TypeError,
-        "vmap of square: argument `x` must be an array or a scalar, got Thing() of type Thing",
+        "vmap of square: argument `x` must be an array or a scalar, got Thing() of type Thing"
+        + NO_TREE,
     ),
     "jvp, primals": (
         lambda: jvp(square, ([Thing()],), ([X],)),
@@ -85,12 +102,14 @@ LEAVES: dict[str, Case] = {
     "vjp": (
         lambda: vjp(square, Thing()),
         TypeError,
-        "vjp of square: argument `x` must be an array or a scalar, got Thing() of type Thing",
+        "vjp of square: argument `x` must be an array or a scalar, got Thing() of type Thing"
+        + NO_TREE,
     ),
     "linearize": (
         lambda: linearize(square, Thing()),
         TypeError,
-        "linearize of square: argument `x` must be an array or a scalar, got Thing() of type Thing",
+        "linearize of square: argument `x` must be an array or a scalar, got Thing() of type Thing"
+        + NO_TREE,
     ),
     "make_jaxpr": (
         lambda: make_jaxpr(square)(Thing()),
@@ -101,7 +120,8 @@ LEAVES: dict[str, Case] = {
     "closed_call": (
         lambda: closed_call(square)(Thing()),
         TypeError,
-        "closed_call of square: argument `x` must be an array or a scalar, got Thing() of type Thing",
+        "closed_call of square: argument `x` must be an array or a scalar, got Thing() of type Thing"
+        + NO_TREE,
     ),
     "arguments that the function does not take": (
         lambda: jit(square)(X, X),  # type: ignore[call-arg]  # that is the point
@@ -174,6 +194,27 @@ DERIVATIVES: dict[str, Case] = {
         ValueError,
         "grad of square: argnums must name some of its 1 positional arguments by number, got 'x'",
     ),
+    "nothing to compile": (
+        lambda: jit(None),  # type: ignore[call-overload]  # that is the point
+        TypeError,
+        "jit: expected a function, got None of type NoneType",
+    ),
+    "nothing to map": (
+        lambda: tree.map(None, [X]),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "tree_map: expected a function, got None of type NoneType",
+    ),
+    "nothing to tell": (
+        lambda: explain_cache_misses(3).__enter__(),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "explain_cache_misses: tell: expected a function, got 3 of type int",
+    ),
+    "an argument of a class that is no tree": (
+        lambda: grad(square)(Thing()),
+        TypeError,
+        "grad of square: argument `x` must be an array or a scalar, got Thing() of type Thing"
+        + NO_TREE,
+    ),
     "tangent of another shape": (
         lambda: jvp(lambda d: d["a"], ({"a": X},), ({"a": M},)),
         TypeError,
@@ -192,7 +233,7 @@ DERIVATIVES: dict[str, Case] = {
     "primals without a tuple": (
         lambda: jvp(square, X, X),  # type: ignore[call-overload]  # that is the point
         TypeError,
-        "jvp: primals must be a tuple or a list with one entry an argument, got Array",
+        "jvp: primals must be a tuple or a list with an entry for each argument, got Array",
     ),
     "tangent of a linear function": (
         lambda: linearize(square, X)[1](M),

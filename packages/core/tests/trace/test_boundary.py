@@ -13,7 +13,7 @@ def test_an_error_of_the_library_gets_the_line_of_the_call() -> None:
     assert_misuse(
         lambda: jvp(abs, 1.0, (1.0,)),  # type: ignore[call-overload]  # misuse
         TypeError,
-        "jvp: primals must be a tuple or a list with one entry an argument, got float",
+        "jvp: primals must be a tuple or a list with an entry for each argument, got float",
     )
 
 
@@ -37,7 +37,7 @@ def test_an_error_below_a_rule_names_the_line_in_the_rule() -> None:
     assert_misuse(
         lambda: grad(f)(3.0),
         TypeError,
-        "jvp: primals must be a tuple or a list with one entry an argument, got float",
+        "jvp: primals must be a tuple or a list with an entry for each argument, got float",
         within=rule,
     )
 

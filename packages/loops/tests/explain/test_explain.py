@@ -202,6 +202,8 @@ def test_the_data() -> None:
     assert found.loops[1].decision("sink", "cotangent of w").done
     with pytest.raises(KeyError, match=r"expected a decision of loop 1, one of .*; got 'fly'"):
         found.loops[0].decision("fly")
+    with pytest.raises(KeyError, match=r"got 'promote away'"):
+        found.loops[0].decision("promote", "away")
     plain = explain(lambda x: for_loop(3, lambda i, r: r.__setitem__((), 0.0), x), 1.0).loops[0]
     with pytest.raises(KeyError, match=r"decision of loop 1, which has none; got 'fuse'"):
         plain.decision("fuse")

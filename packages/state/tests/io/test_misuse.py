@@ -116,7 +116,8 @@ CASES: dict[str, Case] = {
     "no specification": (
         lambda: callback(double, "float32", X),
         TypeError,
-        "callback: result_shape_dtypes must be an array or a scalar, got 'float32' of type str",
+        "callback: result_shape_dtypes must be an array or a scalar, got 'float32' of type str; "
+        "describe a result by `ShapeDtype(shape, dtype)`",
     ),
     "a derivative": (
         lambda: grad(lambda x: callback(double, FLOAT, x))(X),

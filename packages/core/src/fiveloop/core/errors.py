@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,12 @@ def tracer_of_jax(what: str, x: object, source: object) -> TracerError:
     )
 
 
+def no_function(what: str, fun: object, source: object | None = None) -> TypeError:
+    """The error for an argument that cannot be called."""
+    given = f"{fun!r} of type {type(fun).__name__}"
+    return TypeError(f"{what}: expected a function, got {given}{at_source(source)}")
+
+
 def no_array(what: str, x: object, source: object | None) -> TypeError:
     """What is neither an array nor a number."""
     advice = ""
@@ -98,6 +105,10 @@ def no_array(what: str, x: object, source: object | None) -> TypeError:
         )
     elif what.startswith("tracing of "):
         advice = f"; if it decides what is traced, close over it: `lambda *others: f(..., {x!r})`"
+    elif what.endswith("result_shape_dtypes"):
+        advice = "; describe a result by `ShapeDtype(shape, dtype)`"
+    elif _ARGUMENT_OF.match(what) and type(x).__module__ != "builtins":
+        advice = "; make its class a tree with `fiveloop.core.register_node`"
     given = f"{x!r} of type {type(x).__name__}{advice}"
     return TypeError(f"{what} must be an array or a scalar, got {given}{at_source(source)}")
 
@@ -120,6 +131,7 @@ def unlocated(error: Exception) -> str:
 
 
 _AT = "\n  at "
+_ARGUMENT_OF = re.compile("[^:]* of [^:]*: argument ")  # of a function of the user's
 
 STATIC = "if it comes from an argument, name that one in static_argnums"
 """What to do where a Python integer is needed and a traced one was given."""

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unp
 import numpy as np
 
 from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
-from fiveloop.core.api.flatten import check_callable, flatten_values, function_name
+from fiveloop.core.api.flatten import argument_name, check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
 from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
 from fiveloop.loops.options import How, Scan, as_progress
@@ -112,7 +112,7 @@ def accumulate_grads(
     def accumulated(*args: Any, **kwargs: Any) -> Any:
         _check_count(fun, (*wanted, *batched), args)
         for k in wanted:
-            flatten_values(args[k], f"accumulate_grads: argument {k} of {function_name(fun)}")
+            flatten_values(args[k], _named(fun, k))
         _check_sizes(fun, batched, args)
         parts = [_parts(fun, k, args[k], microbatches) for k in batched]
         chosen = args[wanted[0]] if isinstance(argnums, int) else tuple(args[k] for k in wanted)
@@ -182,23 +182,27 @@ def _reduced(how: str, x: Value) -> Value:
     return out
 
 
+def _named(fun: Callable[..., Any], k: int, path: pytree.KeyPath = ()) -> str:
+    """What a part of an argument is called in messages."""
+    argument = f"{argument_name(fun, k)}{pytree.keystr(path)}"
+    return f"accumulate_grads of {function_name(fun)}: argument {argument}"
+
+
 def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
     """A batch with its parts in a new first axis."""
-    leaves, tree = flatten_values(arg, f"accumulate_grads: argument {k} of {function_name(fun)}")
+    leaves, tree = flatten_values(arg, _named(fun, k))
     paths = pytree.tree_flatten_with_path(arg)[0]
     parts = []
     for x, (path, _) in zip(leaves, paths, strict=True):
         if isinstance(x, Ref):
             raise TypeError(
-                f"accumulate_grads of {function_name(fun)}: argument {k}{pytree.keystr(path)} is "
-                f"a batch, and must be an "
-                f"array, got a Ref of type {x.aval}; give what it holds, `ref[...]`"
+                f"{_named(fun, k, path)} is a batch, and must be an array, got a Ref of type {x.aval}; give its "
+                "contents, `ref[...]`"
             )
         if not x.ndim or x.shape[0] % microbatches:
             raise ValueError(
-                f"accumulate_grads of {function_name(fun)}: argument {k}{pytree.keystr(path)} "
-                f"must have a first axis that "
-                f"{microbatches} microbatches cut into equal parts, got {x.aval}"
+                f"{_named(fun, k, path)} must have a first axis that {microbatches} microbatches cut into equal parts, "
+                f"got {x.aval}"
             )
         parts.append(prims.reshape(x, (microbatches, x.shape[0] // microbatches, *x.shape[1:])))
     return pytree.tree_unflatten(tree, parts)
@@ -207,7 +211,7 @@ def _parts(fun: Callable[..., Any], k: int, arg: Any, microbatches: int) -> Any:
 def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence[Any]) -> None:
     """Refuse empty batches and batches of different sizes; an array without axes is refused later."""
     sizes = {
-        f"argument {k}{pytree.keystr(path)}": np.shape(x)[0]
+        f"argument {argument_name(fun, k)}{pytree.keystr(path)}": np.shape(x)[0]
         for k in batched
         for path, x in pytree.tree_flatten_with_path(args[k])[0]
         if np.shape(x)
@@ -215,8 +219,7 @@ def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence
     for k in batched:
         if not pytree.tree_leaves(args[k]):
             raise ValueError(
-                f"accumulate_grads of {function_name(fun)}: argument {k} is a batch, and must hold at least one array, "
-                f"got {args[k]!r}"
+                f"{_named(fun, k)} is a batch, and must hold at least one array, got {args[k]!r}"
             )
     if len(set(sizes.values())) > 1:
         shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())

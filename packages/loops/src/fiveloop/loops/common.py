@@ -133,7 +133,7 @@ def check_values(what: str, tree: Any, leaves: ad.Values) -> None:
     for x, (path, _) in zip(leaves, pytree.tree_flatten_with_path(tree)[0], strict=True):
         if isinstance(x, Ref):
             raise TypeError(
-                f"{what}{pytree.keystr(path)} must be an array, got a Ref of type {x.aval}; what it holds is `ref[...]`"
+                f"{what}{pytree.keystr(path)} must be an array, got a Ref of type {x.aval}; its contents are `ref[...]`"
             )
 
 

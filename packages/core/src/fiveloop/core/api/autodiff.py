@@ -352,7 +352,7 @@ def jvp(
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
             raise TypeError(
-                f"jvp: {name} must be a tuple or a list with one entry an argument, got {type(given).__name__}"
+                f"jvp: {name} must be a tuple or a list with an entry for each argument, got {type(given).__name__}"
             )
     naming = lambda path: f"jvp: primals{pytree.keystr(path[1:])}"
     values, tree = flatten.flatten_values((tuple(primals), {}), naming)

@@ -243,7 +243,7 @@ def _refuse_new_refs(name: RuleName, res: Any, leaves: ad.Values, args: ad.Value
             path = pytree.keystr(pytree.tree_flatten_with_path(res)[0][k][0])
             raise name.error(
                 f"must keep only Refs that are arguments of {name.of}, got one of type {x.aval} as the residual{path} "
-                f"that is not: each pull would find what the one before it wrote; keep what it holds, `ref[...]`, "
+                f"that is not: each pull would find what the one before it wrote; keep its contents, `ref[...]`, "
                 f"or pass the Ref as an argument"
             )
 

@@ -13,10 +13,12 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access
 from fiveloop.core.util import Fun
 
-IS_PART = "is a part of another; return what it holds, `part[...]`, or all of the other"
-IS_GIVEN = "was made outside of it, so the caller has it; leave it out, or return what it holds, `ref[...]`"
-IN_RULE = "the derivative rule of the function cannot speak of; return what it holds, `ref[...]`, or pass the Ref in"
-NO_DERIVATIVE = "has no derivative of its own; return what it holds, `ref[...]`"
+IS_PART = "is a part of another; return its contents, `part[...]`, or all of the other"
+IS_GIVEN = (
+    "was made outside of it, so the caller has it; leave it out, or return its contents, `ref[...]`"
+)
+IN_RULE = "the derivative rule of the function cannot speak of; return its contents, `ref[...]`, or pass the Ref in"
+NO_DERIVATIVE = "has no derivative of its own; return its contents, `ref[...]`"
 """Why a function must not return a Ref."""
 
 _VALUE = object()

@@ -38,10 +38,7 @@ def check_callable(what: str, fun: object) -> None:
       at ...
     """
     if not callable(fun):
-        raise TypeError(
-            f"{what}: expected a function, got {fun!r} of type {type(fun).__name__}"
-            f"{errors.at_source(trace.current_source())}"
-        )
+        raise errors.no_function(what, fun, trace.current_source())
 
 
 Naming = Callable[[KeyPath], str]

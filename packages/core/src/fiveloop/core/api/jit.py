@@ -36,6 +36,8 @@ from fiveloop.core.util import P, R
 Q = ParamSpec("Q")
 S = TypeVar("S")
 
+_AS_DECORATOR: Any = object()
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -385,7 +387,7 @@ def jit(fun: Callable[P, R], **options: Unpack[JitOptions]) -> JitFunction[P, R]
 @overload
 def jit(**options: Unpack[JitOptions]) -> Decorator: ...
 def jit(
-    fun: Callable[..., Any] | None = None,
+    fun: Any = _AS_DECORATOR,
     *,
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
@@ -422,7 +424,7 @@ def jit(
         choices = stages.with_options(of, client.NO_CHOICES, compiler_options)
         return JitFunction(fun, Options(static, donated, inlines, keeps, choices))
 
-    return compiled_at_first_call if fun is None else compiled_at_first_call(fun)
+    return compiled_at_first_call if fun is _AS_DECORATOR else compiled_at_first_call(fun)
 
 
 def _check_apart(what: str, static: arguments.Chosen, donated: arguments.Chosen) -> None:

@@ -258,6 +258,7 @@ def explain_cache_misses(tell: Tell = print) -> Iterator[None]:
     jit of <lambda> is traced: it has not been called before;
     jit of <lambda> is traced: argument `x` is f32[3] now, and was f32[2];
     """
+    flatten.check_callable("explain_cache_misses: tell", tell)
     _listeners.append(tell)
     try:
         yield

@@ -121,8 +121,8 @@ class Value(array_methods.Methods):
         self._require_axes("iter")
         if self.aval.accumulates:
             raise TypeError(
-                f"iter: expected an array, got {self.aval}; go over what it holds, `for row in ref[...]`, or over its "
-                f"parts, `for i in range(len(ref)): ref.at[i]`{errors.at_source(ir.user_source())}"
+                f"iter: expected an array, got {self.aval}; iterate over its contents, `for row in ref[...]`, or over "
+                f"its parts, `for i in range(len(ref)): ref.at[i]`{errors.at_source(ir.user_source())}"
             )
         return iter(OPS["unstack"](self))
 
@@ -213,7 +213,7 @@ class Value(array_methods.Methods):
 
     def __bool__(self) -> bool:
         self._refuse(
-            "a bool", "use `cond`, `select` or `while_loop` for control flow on traced values"
+            "a bool", "use `cond`, `where` or `while_loop` for control flow on traced values"
         )
 
     def __int__(self) -> int:

@@ -198,5 +198,5 @@ def _refuse_linear_refs(p: primitive.RuleParams, args: ad.Values, dots: ad.Tange
             raise TypeError(
                 f"the custom rule of {p.name}: expected Refs whose contents are not differentiated, since it has both "
                 f"a jvp and a bwd, which may write different things, got one of type {x.aval} as leaf {k} of its "
-                f"arguments that is; pass what it holds, or give only one of the rules"
+                f"arguments that is; pass its contents, or give only one of the rules"
             )

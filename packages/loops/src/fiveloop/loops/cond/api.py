@@ -133,7 +133,7 @@ def _read(what: str, x: Any) -> Value:
     value = arrays.as_value(x, what)
     if isinstance(value, Ref):
         raise TypeError(
-            f"{what} must be a scalar, got a Ref of type {value.aval}; what it holds is `ref[...]`"
+            f"{what} must be a scalar, got a Ref of type {value.aval}; its contents are `ref[...]`"
         )
     return value
 

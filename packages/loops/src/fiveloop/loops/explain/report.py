@@ -86,7 +86,8 @@ class LoopReport:
                 return found
         known = ", ".join(f"{d.step} {d.subject}".rstrip() for d in self.decisions)
         there = f"one of {known}" if known else "which has none"
-        raise KeyError(f"expected a decision of loop {self.number}, {there}; got {step!r}")
+        asked = f"{step} {subject}".rstrip()
+        raise KeyError(f"expected a decision of loop {self.number}, {there}; got {asked!r}")
 
     def __str__(self) -> str:
         return "\n".join([self._title(), *[f"  {line}" for line in self._lines()]])
