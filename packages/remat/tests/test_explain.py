@@ -69,7 +69,7 @@ def test_a_residual_of_a_loop_is_told_by_the_line_of_its_body() -> None:
     assert [(n.primitive, n.again) for n in dot.needed_by] == [("tanh", True)]
     assert dot.flops == 12 * 2 * 4 * 8 * 8
     carry = kept["carry, result of mul"]
-    assert (carry.trips, carry.reason) == (12, "computing again starts from it")
+    assert (carry.trips, carry.reason) == (12, "recomputation starts from it")
     assert f"{LINE}:{carry.source and carry.source.line}" == line_of("fnp.sin(h) * x")
     assert kept["argument `ws`"].verdict == ""
 
@@ -115,7 +115,7 @@ def test_the_table_of_a_checkpointed_loop() -> None:
   bytes  steps  value                 made at             in              needed by         verdict
   3 KiB         argument `ws`                                             dot_general       there anyway
 1.5 KiB     12  dot_general           {tanh}  for/checkpoint  tanh again        save by dots_saveable
-1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  computing again starts from it
+1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  recomputation starts from it
   128 B         mul                   {outside}                  mul               no checkpoint is around
 
 saved  6.125 KiB in 4 values, 3 KiB of it there anyway
@@ -151,7 +151,7 @@ def test_tables_are_cut_to_a_width_or_not_at_all() -> None:
 
 def test_a_table_of_any_width_names_all_arguments() -> None:
     many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[X] * 9)
-    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; in others" in str(many)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; a derivative in others" in str(many)
     assert "in 0, 1, 2, 3, 4, 5, 6, 7, 8; in others" in many.table(width=None)
 
 
@@ -429,7 +429,7 @@ def test_states_that_are_saved_at_a_time_are_told() -> None:
     found = explain_residuals(steps, x)
     (state,) = found.states
     assert (state.slots, state.steps, state.bytes_each) == (4, 50, 256)
-    assert "states 4 of 50 of 256 B at a time, the others computed again: loop at" in str(found)
+    assert "states 4 of 50 of 256 B at a time, the others recomputed: loop at" in str(found)
     assert found.to_dict()["states"][0]["slots"] == 4
     assert explain_residuals(lambda x: fnp.sin(x @ x), x).states == ()
 
@@ -468,7 +468,7 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
     assert (in_some.arguments, in_some.to_dict()["arguments"]) == (("`ws`",), ["`ws`"])
     in_all = explain_residuals(f, ws, 2, x)
     assert in_all.choices[0].least != in_some.choices[0].least
-    line = "       for the derivative in `ws`, `x`; in others it has plans of its own"
+    line = "       for the derivative in `ws`, `x`; a derivative in others has other plans"
     assert line in str(in_all).splitlines()
 
 

@@ -98,7 +98,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           - promote: carry[0]: it stays a value: `dot_general` uses it whole, test_explain.py:43
           - promote: carry[1]: it stays a value: it is indexed at fixed places alone, test_explain.py:45
           - constants: w, params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
-          + passthrough: carry[0]: f32[40] of each step is what the step before made of it, test_explain.py:45
+          + passthrough: carry[0]: f32[40] of each step is its value after the step before, test_explain.py:45
           - unroll: a turn is one step: a step on 40 elements is more than one kernel: `dot_general`, test_explain.py:43
           + ranges: xs, residual: indices are in range, so they are not resolved, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
@@ -114,7 +114,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           - unroll: a turn is one step: a step on 40 elements is more than one kernel: `select`, test_explain.py:90
           + ranges: residual, factor: indices are in range, so they are not resolved, test_explain.py:45
           in place: no write uses an element of another array that changes: nothing has to be ordered
-        nothing in these loops needs an order, so none was written
+        nothing in these loops needs an order
         """,
     )
 
@@ -129,7 +129,7 @@ def test_loops_in_loops_calls_and_branches() -> None:
           ref            f32[40]     Ref that is only read, at indices
           state['rows']  f32[12,40]  Ref, at indices
           state['sum']   f32[]       carried as a value
-          + fold: state['sum']: a read is what was written there before, test_explain.py:58
+          + fold: state['sum']: a read takes the value that was written there before, test_explain.py:58
           - constants: x: it stays a value: `while` uses it whole, test_explain.py:64
           - unroll: a turn is one step: it runs an inner loop, test_explain.py:57
           + ranges: state['rows']: indices are in range, so they are not resolved, test_explain.py:60
@@ -144,8 +144,8 @@ def test_loops_in_loops_calls_and_branches() -> None:
           within cond branch 1
           val  f32[40]  carried as a value
           - plan: only `promote` needs no number of steps; `scan(until=)` has one and may end early, test_explain.py:64
-          in place: no Ref changes at indices, and each step makes a new array of what is carried as a value
-        nothing in these loops needs an order, so none was written
+          in place: no Ref changes at indices, and each step makes a new array for each array that is carried as a value
+        nothing in these loops needs an order
         """,
     )
 
@@ -175,7 +175,7 @@ def test_what_the_derivative_reads_from_where() -> None:
     outputs = lambda h: scan(lambda h, x: (tanh(h * x), tanh(h * x)), h, XS)[1].sum()
     told = [d for d in explain(grad(outputs), H).loops[0].decisions if d.step == "passthrough"]
     assert [(d.subject, d.reason) for d in told] == [
-        ("ys", f"f32[{N}] of each step is what it holds after the loop, at an index"),
+        ("ys", f"f32[{N}] of each step is an element of it after the loop"),
     ]
     assert all(d.done for d in told)
     with planning(passthrough=False):

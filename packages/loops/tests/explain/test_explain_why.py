@@ -127,7 +127,7 @@ def test_what_is_carried_but_for_another_read() -> None:
         r[i + 9] = r[i + 8] + r[i]
 
     done, left = told(only_loop(lambda x: for_loop(20, body, x), X), "carry")
-    assert done == (True, "what a step writes there is carried to the step that reads it")
+    assert done == (True, "the element that a step writes is carried to the step that reads it")
     why = "it is read 9 steps later, and is carried over 4 at most"
     assert left == (False, f"another read of it stays a read: {why}")
 
@@ -237,7 +237,7 @@ def test_turns_of_one_step() -> None:
     inner = lambda x: fori_loop(0, 99, lambda i, y: few(y * 2.0), x)
     branch = lambda x: fori_loop(0, 99, lambda i, y: cond(y[0] > i, sin, exp, y), x)
     for run, why in (
-        (counts, "what it waits for is int32, no floating-point number"),
+        (counts, "it depends on the step before by int32, and not by a floating-point number"),
         (few, "5 steps are too few for several turns of 2"),
         (large, "it computes an array of 1,600 elements, more than 1,024"),
         (inner, "it runs an inner loop"),
@@ -312,7 +312,7 @@ def test_what_is_handed_on_in_place_of_an_update() -> None:
 
     found = only_loop(lambda y: scan(behind, y, PICKS), X).decision("promote")
     assert found.reason == (
-        "it stays a value: the body updates it here, and hands on a version from before"
+        "it stays a value: the body updates it here, and returns an older version"
     )
     assert found.line == f"test_explain_why.py:{behind.__code__.co_firstlineno + 2}"
     line = older.__code__.co_firstlineno
@@ -320,11 +320,15 @@ def test_what_is_handed_on_in_place_of_an_update() -> None:
         (
             older,
             X,
-            f"this updates a version of it that another update, on line {line + 1}, starts from, "
-            "too: update what that one gives",
+            f"this updates the same version of it as another update, on line {line + 1}: update the result of that one",
             2,
         ),
-        (other, X, "the body hands on what `mul` makes in its place, no update of it", 1),
+        (
+            other,
+            X,
+            "the body returns the result of `mul` in its place, which is no update of it",
+            1,
+        ),
         (swapped, (X, X), "it is written whole to `carry[1]`", None),
     ):
         run = lambda init, body=body: fori_loop(0, 9, body, init)

@@ -237,4 +237,4 @@ def test_it_is_told() -> None:
     found = explain(looped(once, N - 1), X)
     decision = found.loops[0].decision("carry", "state")
     assert decision.done
-    assert decision.reason == "what a step writes there is carried to the step that reads it"
+    assert decision.reason == "the element that a step writes is carried to the step that reads it"

@@ -183,6 +183,6 @@ def test_what_is_told() -> None:
     (loop,) = explain(looped(read_again), X).loops
     (told,) = [d for d in loop.decisions if d.step == "fold"]
     assert (told.subject, told.done) == ("state", True)
-    assert told.reason == "a read is what was written there before"
+    assert told.reason == "a read takes the value that was written there before"
     with planning(fold=False):
         assert explain(looped(read_again), X).loops[0].decision("fold").reason == "it is turned off"

@@ -170,8 +170,8 @@ def test_cotangents_of_outputs_are_never_there_as_a_whole() -> None:
 def test_it_is_told() -> None:
     found = explain(lambda x: summed(2.0 * x), ROWS).loops[-1].decision("fuse", "xs")
     assert found.done
-    made = "each step makes its slot of it, so that it is not there as a whole"
-    assert found.reason == f"{made}; what it is made of stays: f64[{STEPS},4]"
+    made = "each step computes its slot, so the whole array never exists"
+    assert found.reason == f"{made}; its operands stay: f64[{STEPS},4]"
     of_a_value = explain(lambda a: summed(spread(a)), 0.7).loops[-1].decision("fuse", "xs")
     assert of_a_value.reason == made
 
@@ -187,7 +187,7 @@ def test_why_not_is_told() -> None:
     dear = explain(lambda x: summed(summed(x)[1] + summed(x * x)[1]), ROWS).loops[-1]
     left = dear.decision("fuse", "xs")
     assert not left.done
-    assert "what it is made of takes more room" in left.reason
+    assert "its operands take more memory" in left.reason
     uncheap = explain(lambda x: summed(exp(x)), ROWS).loops[-1].decision("fuse", "xs")
     assert "`exp` is not cheap enough" in uncheap.reason
 

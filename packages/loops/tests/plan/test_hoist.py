@@ -154,7 +154,7 @@ def test_what_takes_much_more_room_than_what_it_is_made_from_stays() -> None:
 
     (decision,) = [d for d in explain(run, wide).loops[0].decisions if d.step == "hoist"]
     assert not decision.done
-    assert decision.reason.endswith("it would take more room than what it is made from")
+    assert decision.reason.endswith("it would take more memory than its operands")
 
 
 def test_effects_stay_where_they_are(capfd: pytest.CaptureFixture[str]) -> None:

@@ -222,10 +222,7 @@ def updated(i: Any, a: Any) -> Any:
     return a.at[i].set(1.0)
 
 
-TWICE = (
-    "this updates a version of it that another update, on line #, starts from, too: update what "
-    "that one gives"
-)
+TWICE = "this updates the same version of it as another update, on line #: update the result of that one"
 LEFT_ALONE: dict[str, tuple[Step, str]] = {
     "used whole in one branch": (
         lambda i, a: cond(i > 3, lambda a: a.at[i].set(a.sum()), lambda a: updated(i, a), a),
@@ -264,7 +261,7 @@ LEFT_ALONE: dict[str, tuple[Step, str]] = {
             kept,
             a,
         ),
-        "this reads a version of it from before an update, and needs that update: read the updated one",
+        "this reads the version before an update that it depends on: read the updated one",
     ),
     "one of two versions": (
         lambda i, a: cond(i > 3, lambda a, b: b, lambda a, b: a, a, updated(i, a)),

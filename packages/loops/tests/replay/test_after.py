@@ -145,5 +145,5 @@ def test_steps_that_call_python_run_once_more_for_their_way_back() -> None:
 
 def test_explain_tells_which_steps_run_again() -> None:
     text = str(explain(grad(lambda w: counted(w, X, 40, checkpoints=3)), W))
-    assert "the last step runs once more for its way back; the others are reversed with" in text
-    assert f"of these 40 steps {evaluations(Binomial(3), 40).advanced} are run again" in text
+    assert "the last step runs once more to be reversed; the others are reversed from" in text
+    assert f"of these 40 steps {evaluations(Binomial(3), 40).advanced} are rerun" in text

@@ -99,7 +99,7 @@ def test_nothing_is_told_where_no_state_is_saved(caplog: pytest.LogCaptureFixtur
 def test_explain_tells_of_the_schedule() -> None:
     text = str(explain(lambda x: grad(waves)(x, 9, 5), X))
     assert "5 states of 8 bytes are saved at a time, the first ones on the way forward" in text
-    assert "no step runs more than once again if there are at most 6, twice for 21" in text
+    assert "no step is rerun more than once in a loop of up to 6 steps, twice up to 21" in text
 
 
 def test_explain_names_what_the_turns_hold_and_how_many_there_are() -> None:
@@ -136,7 +136,7 @@ def test_explain_tells_how_many_steps_run_again_if_that_is_known() -> None:
     text = str(
         explain(grad(lambda x: scan(lambda c, _: (c * x, None), x, length=50, checkpoints=4)[0]), X)
     )
-    assert f"of these 50 steps {binomial.advances(50, 4)} are run again in all" in text
+    assert f"of these 50 steps {binomial.advances(50, 4)} are rerun in all" in text
 
 
 @pytest.mark.parametrize(

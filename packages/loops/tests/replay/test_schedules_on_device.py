@@ -97,7 +97,7 @@ def test_explain_tells_of_the_schedule_that_is_given() -> None:
     assert (ahead.call, ahead.role) == ("scan", "forward half of a derivative")
     assert ahead.steps == loop.steps == 40
     assert f"saved by {schedule}" in str(loop)
-    assert f"of these 40 steps {evaluations(schedule, 40).advanced} are run again" in str(loop)
+    assert f"of these 40 steps {evaluations(schedule, 40).advanced} are rerun" in str(loop)
 
 
 @pytest.mark.parametrize("schedule", [s for s in SCHEDULES if s.most is None], ids=repr)
@@ -105,7 +105,8 @@ def test_explain_tells_how_often_steps_run_again_of_any_number(schedule: Binomia
     once, twice = schedule.longest(1), schedule.longest(2)
     text = str(explain(grad(partial(sines, checkpoints=schedule)), X, 9))
     assert (
-        f"no step runs more than once again if there are at most {once}, twice for {twice}" in text
+        f"no step is rerun more than once in a loop of up to {once} steps, twice up to {twice}"
+        in text
     )
     assert ("the first ones on the way forward" in text) == schedule.sweeps
 
@@ -114,9 +115,9 @@ def test_explain_tells_how_often_steps_run_again_of_a_bounded_number() -> None:
     loop = lambda x, checkpoints: sines(x, 9, checkpoints=checkpoints, max_steps=40)
     again = evaluations(Online(4), 40).advanced
     text = str(explain(grad(partial(loop, checkpoints=Online(4))), X))
-    assert f"if all 40 steps are taken, {again} are run again in all" in text
+    assert f"if all 40 steps are taken, {again} are rerun in all" in text
     text = str(explain(grad(partial(loop, checkpoints=Periodic(5, tape=8))), X))
-    assert "saved by Periodic(slots=5, tape=8), so none is computed again" in text
+    assert "saved by Periodic(slots=5, tape=8), so none is recomputed" in text
 
 
 @pytest.mark.parametrize(

@@ -278,18 +278,18 @@ def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     schedule = p.schedule if taped is None else replace(p.schedule, tape=taped.steps)
     is_chosen = isinstance(p.slots, binomial.Binomial)
     saved = f"{size} by {p.slots}" if is_chosen else f"{p.num_slots} {size} at a time"
-    once = "each step runs once more for its way back"
+    once = "each step runs once more to be reversed"
     if after.after_of(p) is not None:
-        once = "the last step runs once more for its way back; the others are reversed with the states after them"
+        once = "the last step runs once more to be reversed; the others are reversed from the states after them"
     ends = f"{once}{_times_in_all(p, schedule, replay)}"
     if schedule.most is not None:
-        return f"{saved}, so none is computed again, and {ends}"
+        return f"{saved}, so none is recomputed, and {ends}"
     most = [schedule.longest(r) for r in (1, 2, 3)]
     where = "the first ones on the way forward, " if any(p.cached) else ""
     by = "" if is_chosen else " by the binomial schedule"
     return (
-        f"{saved}, {where}and the others computed again{by}: no step runs more than once again if there are at most "
-        f"{most[0]}, twice for {most[1]}, three times for {most[2]}, and {ends}"
+        f"{saved}, {where}and the others recomputed{by}: no step is rerun more than once in a loop of up to {most[0]} "
+        f"steps, twice up to {most[1]}, three times up to {most[2]}, and {ends}"
     )
 
 
@@ -298,12 +298,12 @@ def _times_in_all(p: ReplayParams, schedule: binomial.Binomial, replay: ir.Eqn) 
     steps, taped, together = _constant_steps(replay), leaf.leaf_of(p), ""
     if taped is not None:
         kept = prims.bytes_of(v.aval for v in taped.cut.residuals)
-        together = f"; {taped.steps} steps are reversed together, by {kept} bytes kept of each"
+        together = f"; {taped.steps} steps are reversed together, with {kept} bytes saved of each"
     most = p.steps if steps is None else steps
     if most is None:
         return together
     given = f"of these {most:,} steps" if steps is not None else f"if all {most:,} steps are taken,"
-    return f"{together}; {given} {simulation.advanced(schedule, most):,} are run again in all"
+    return f"{together}; {given} {simulation.advanced(schedule, most):,} are rerun in all"
 
 
 def _constant_steps(replay: ir.Eqn) -> int | None:
@@ -345,8 +345,8 @@ def _tell_of_default(p: ReplayParams, source: ir.Source | None) -> None:
         return
     lazy.logging().getLogger("fiveloop").warning(
         f"the gradient of the loop of `{p.forward.name}` saves {p.num_slots} states of {num_bytes} bytes at a "
-        "time, and computes the others again; choose their number with `checkpoints`, or give the loop `max_steps`, so "
-        f"that it keeps what it needs of each step{errors.at_source(source or next(iter(sources), None))}"
+        "time, and recomputes the others; choose their number with `checkpoints`, or give the loop `max_steps`, to "
+        f"save the residuals of each step{errors.at_source(source or next(iter(sources), None))}"
     )
 
 

@@ -311,7 +311,7 @@ def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
     verdict = made.verdict(transforms.SavingPlan(policy))
     kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
     if (around and not verdict.saves) or (not around and any(n.again for n in needs)):
-        return name if around else "", kind, "computing again starts from it"
+        return name if around else "", kind, "recomputation starts from it"
     if not around and not in_body:
         return "", "save", "no checkpoint is around"
     return name, kind, verdict.reason or "the policy says so"

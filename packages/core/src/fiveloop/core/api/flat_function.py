@@ -17,7 +17,7 @@ IS_PART = "is a part of another; return its contents, `part[...]`, or all of the
 IS_GIVEN = (
     "was made outside of it, so the caller has it; leave it out, or return its contents, `ref[...]`"
 )
-IN_RULE = "the derivative rule of the function cannot speak of; return its contents, `ref[...]`, or pass the Ref in"
+IN_RULE = "a function with a derivative rule cannot return; return its contents, `ref[...]`, or pass the Ref in"
 NO_DERIVATIVE = "has no derivative of its own; return its contents, `ref[...]`"
 """Why a function must not return a Ref."""
 

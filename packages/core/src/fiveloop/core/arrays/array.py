@@ -283,7 +283,7 @@ class Fixed(Value):
             object.__setattr__(self, name, x)
         except AttributeError:
             told = (
-                "; what a Ref holds is written so: `ref[...] = x`" if self.aval.accumulates else ""
+                "; write the contents of a Ref by `ref[...] = x`" if self.aval.accumulates else ""
             )
             raise AttributeError(
                 f"a value of type {self.aval} has no attribute {name!r} that can be set{told}"

@@ -135,14 +135,12 @@ class Life:
 def _updated_twice(updates: Sequence[accesses.Access]) -> str:
     """The reason given for a version that two equations update."""
     first = updates[0].eqn.source
-    other = f"another update, on line {first.line}," if first is not None else "another update"
-    return f"this updates a version of it that {other} starts from, too: update what that one gives"
+    other = f"another update, on line {first.line}" if first is not None else "another update"
+    return f"this updates the same version of it as {other}: update the result of that one"
 
 
 DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
-NO_ORDER = (
-    "this reads a version of it from before an update, and needs that update: read the updated one"
-)
+NO_ORDER = "this reads the version before an update that it depends on: read the updated one"
 
 
 def _enter(eqn: ir.Eqn, array: ir.Var, ref: ir.Var) -> accesses.Access | Verdict:

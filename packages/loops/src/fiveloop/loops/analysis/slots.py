@@ -341,7 +341,7 @@ def _why(
             why = accesses.unknown_places(a, finder.numbers, finder.p.nsteps)
             return f"it is {verb} {why}", a.eqn.source
     if not finder.is_small(ref, value):
-        return "the array takes more room than what is kept", kept.eqn.source
+        return "the array takes more memory than the saved values", kept.eqn.source
     return "a place of it is written by several steps, or before and after that", kept.eqn.source
 
 

@@ -150,7 +150,7 @@ def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None)
         arrays = [
             o for o in record.operands if o.use == operands.CARRIED and not o.type.endswith("[]")
         ]
-        new = ", and each step makes a new array of what is carried as a value"
+        new = ", and each step makes a new array for each array that is carried as a value"
         new = new if arrays and (copies or _makes_arrays(body)) else ""
         return f"no Ref changes at indices{new}"
     if not orders:

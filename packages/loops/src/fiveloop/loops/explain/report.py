@@ -176,7 +176,7 @@ class Explanation:
         copies = f"{self.copies} copies of whole arrays are left" if self.copies else "no copies"
         if self.emission is None:
             left = f"; {copies}" if self.copies else ""
-            return f"nothing in these loops needs an order, so none was written{left}"
+            return f"nothing in these loops needs an order{left}"
         return f"reads are ordered before writes by `{self.emission}`: {copies}"
 
 

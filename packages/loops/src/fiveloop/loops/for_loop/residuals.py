@@ -192,14 +192,14 @@ class Passed:
         found: list[tuple[ir.Var, str, str]] = []
         for v, held in self.held.items():
             when = "after" if held.final else "before"
-            found.append((v, names[held.operand], f"is what it holds {when} the loop, at an index"))
+            found.append((v, names[held.operand], f"is an element of it {when} the loop"))
         for v, carried in self.before.items():
-            found.append((v, names[carried.operand], "is what the step before made of it"))
+            found.append((v, names[carried.operand], "is its value after the step before"))
         for v in self.remade:
             name = names[self.found.carried[v].operand]
-            found.append((v, name, "is computed again from what the step before kept"))
+            found.append((v, name, "is recomputed from values saved by the step before"))
         for v, part in self.parts.items():
-            found.append((v, f"{part.whole.aval}", "is a part of it, which is kept or held"))
+            found.append((v, f"{part.whole.aval}", "is a part of it, which is saved or available"))
         return [
             Decision(STEP, name, True, f"{v.aval} of each step {why}", sources.get(v))
             for v, name, why in found

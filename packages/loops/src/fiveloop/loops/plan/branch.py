@@ -23,11 +23,9 @@ from fiveloop.loops.record import Decision, Planned
 from fiveloop.state import primitives
 
 STEP = "branch"
-WRITTEN = "it is written only when a branch is taken that has something to write"
+WRITTEN = "it is written only if the branch that is taken has values for it"
 READ = "it is read in the branches that use it"
-NOT_ZERO = (
-    "it is written whichever branch is taken: it may not hold zeros where a branch gives these"
-)
+NOT_ZERO = "every branch writes it: where a branch gives zeros, the array may not have zeros yet"
 LARGE = 1 << 14
 """Bytes of an element from which on moving it costs more than choosing whether to."""
 GUARD = "write for a branch"

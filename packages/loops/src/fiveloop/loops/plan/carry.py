@@ -22,7 +22,7 @@ from fiveloop.loops.primitives.for_loop import ForParams, for_p, without_end
 from fiveloop.state import AbstractRef, ReadEffect, primitives
 
 STEP = "carry"
-CARRIED = "what a step writes there is carried to the step that reads it"
+CARRIED = "the element that a step writes is carried to the step that reads it"
 NOT_CARRIED = "it is not carried from step to step"
 SOME_READ = "another read of it stays a read"
 Why = tuple[str, ir.Source | None]
@@ -341,7 +341,7 @@ class ChainFinder:
             return f"{size:,} elements are read as fast as they are carried"
         fits = value.shape == eqn.params.indexer.result_shape
         fits = fits and value.dtype == eqn.invars[0].aval.dtype
-        return "" if fits else "what is written is converted on the way"
+        return "" if fits else "the value is converted before it is written"
 
     def _unknown(self, access: accesses.RefAccess) -> str:
         """Why the places of an access are not known."""

@@ -20,8 +20,8 @@ from fiveloop.state import AbstractRef, discharge, primitives
 
 STEP = "fold"
 OVERWRITTEN = "a write is left out: the same place is written again before it is read"
-FORWARDED = "a read is what was written there before"
-ADDED = "what is added to a place is added to what was written or added there before"
+FORWARDED = "a read takes the value that was written there before"
+ADDED = "two additions to a place, or a write and an addition, become one"
 
 
 def fold_writes(body: Jaxpr) -> tuple[Jaxpr, list[Decision]]:
@@ -255,7 +255,7 @@ class _Search:
             return f"what was there before the write{line} is not known"
         if not theirs.names_each_once:
             return "its index may name a place twice"
-        return "what is written is converted on the way"
+        return "the value is converted before it is written"
 
     def _are_apart(self, write: ir.Eqn, read: ir.Eqn) -> bool:
         """Whether the two are at different places of some axis in each step."""

@@ -19,8 +19,8 @@ from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.state import AbstractRef, primitives
 
 STEP = "fuse"
-FUSED = "each step makes its slot of it, so that it is not there as a whole"
-MORE_ROOM = "what it is made of takes more room, and would have to be there all the time"
+FUSED = "each step computes its slot, so the whole array never exists"
+MORE_ROOM = "its operands take more memory, and would have to be kept"
 SHARED = "something else uses it, too"
 MOST_EQNS = 12
 """Equations beyond which it is not cheap to make a slot."""
@@ -46,7 +46,7 @@ def fuse(eqn: ir.Eqn, around: Around) -> record.Planned:
 def _fused(slot: Slot) -> str:
     """The decision about an array that is made slot by slot."""
     whole = [str(a.aval) for a in slot.leaves]
-    return f"{FUSED}; what it is made of stays: {', '.join(whole)}" if whole else FUSED
+    return f"{FUSED}; its operands stay: {', '.join(whole)}" if whole else FUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Slot:
         if self.maker.primitive not in slot_rules:
             return f"`{self.maker.primitive}` is not cheap enough to be run in each step"
         if self.made[self.array] is None:
-            return "what it is made of is not there slot by slot, or changes in the loop"
+            return "an operand has no slots, or changes in the loop"
         new = [a.aval for a in self.leaves if not self._is_at_hand(a)]
         if not all(ir.is_constant(ir.size_of(a.shape)) for a in [*new, self.array.aval]):
             return "its size is not known"

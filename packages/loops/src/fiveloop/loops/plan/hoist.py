@@ -126,13 +126,13 @@ def _why_not(
     if not is_dear and not any(
         e.primitive is prims.dot_general_p or ir.jaxprs_in(e.params) for e in users
     ):
-        return "it is cheap, and is worked out where it is used"
+        return "it is cheap, and is computed where it is used"
     made = {out for eqn in chain for out in eqn.outvars}
     given = {a for a in ir.used_by(chain) if a not in made and a not in refs}
     read = [eqn.outvars[0] for eqn in chain if eqn.primitive is primitives.get_p]
     most = MOST_GROWTH * prims.bytes_of(a.aval for a in [*given, *read])
     if ir.is_more(prims.bytes_of([v.aval]), max(most, SMALL) if is_dear else most):
-        return "it would take more room than what it is made from"
+        return "it would take more memory than its operands"
     return ""
 
 

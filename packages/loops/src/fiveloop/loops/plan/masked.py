@@ -45,9 +45,7 @@ def masked(eqn: ir.Eqn, around: Around) -> Planned | None:
     count = next((n for most, n in TURNS if len(body.eqns) <= most), 1)
     if count == 1 or p.nsteps < unroll.LEAST_TURNS * count:
         return None
-    done = (
-        f"it may end after any step, and asks once in {count}: those after the end change nothing"
-    )
+    done = f"it may end after any step, and tests for its end once in {count}: steps after the end change nothing"
     loop = _carrying_end(eqn, body, flag, count)
     return Planned(loop, told=[Decision(unroll.STEP, "", True, done, eqn.source)])
 

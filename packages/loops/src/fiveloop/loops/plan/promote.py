@@ -261,18 +261,14 @@ def _not_handed_on(life: Life, ends: ir.Eqn) -> Verdict:
     out = ends.invars[1]
     if out in life.names:
         update = made[life.last[0]]
-        return Verdict(
-            "the body updates it here, and hands on a version from before", update.source
-        )
+        return Verdict("the body updates it here, and returns an older version", update.source)
     maker = ir.maker(out, made)
     if maker is None:
-        return Verdict("the body hands on another array in its place", ends.source)
+        return Verdict("the body returns another array in its place", ends.source)
     if maker.primitive is primitives.get_p:
-        return Verdict(
-            "the body hands on what another part of the carry held in its place", ends.source
-        )
+        return Verdict("the body returns another part of the carry in its place", ends.source)
     return Verdict(
-        f"the body hands on what `{maker.primitive}` makes in its place, no update of it",
+        f"the body returns the result of `{maker.primitive}` in its place, which is no update of it",
         maker.source,
     )
 

@@ -19,8 +19,8 @@ from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.state import AbstractRef, primitives
 
 STEP = "scalars"
-SUMMED = "steps add to the same elements alone, and each of these has a sum of its own"
-NOT_SUMMED = "what is added to its elements has no sums of its own"
+SUMMED = "steps only add to these elements, and each has a sum of its own"
+NOT_SUMMED = "its elements get no sums of their own"
 MOST = 4
 """Elements of a Ref that have sums of their own, at most.
 

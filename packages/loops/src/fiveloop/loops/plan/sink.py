@@ -141,14 +141,14 @@ class Products:
         """Take the equations that make `x`: products, and linear functions of products; whether there are no others."""
         eqn = ir.maker(x, self.made)
         if eqn is None or self.uses[eqn.outvars[0]] != 1:
-            self.why = "what a step adds is used for something else, too, or is not made in it"
+            self.why = "the product that a step adds is used elsewhere, too, or is made outside of the step"
             return False
         if eqn.primitive in (prims.transpose_p, prims.neg_p, prims.add_p):
             taken = all(self._take(a) for a in eqn.invars)
         else:
             taken = eqn.primitive is prims.dot_general_p and self._take_factors(eqn)
             if eqn.primitive is not prims.dot_general_p:
-                self.why = f"what a step adds is no product, but comes from `{eqn.primitive}`"
+                self.why = f"a step adds no product, but the result of `{eqn.primitive}`"
         self.terms.append(eqn)
         return taken
 
@@ -176,7 +176,7 @@ class Products:
         nsteps, new = self.eqn.params.nsteps, self.places.new_bytes
         room = max(self.places.kept_bytes, MOST_KEPT * prims.bytes_of([self.ref.aval]))
         if new > (0 if self.reuses else room) or nsteps < 2:
-            return "the factors of all steps would take more room"
+            return "the factors of all steps would take more memory"
         added, kept, any_kept = RATES
         adding = added * ir.size_of(self.ref.aval.shape)
         keeping = kept * new / nsteps + any_kept

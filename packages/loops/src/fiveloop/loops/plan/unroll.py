@@ -69,7 +69,7 @@ def unroll(eqn: ir.Eqn) -> record.Planned:
         return record.Planned(eqn, told=[no] if tells else [])
     count = steps_a_turn(p.body, p.nsteps)
     loop = eqn.replace(params=replace(p, unroll=count))
-    done = f"a step waits for what the last one leaves, so {count} make a turn of the loop"
+    done = f"a step depends on the step before, so {count} make a turn of the loop"
     return record.Planned(loop, told=[record.Decision(STEP, "", True, done, eqn.source)])
 
 
@@ -84,8 +84,11 @@ def _why_not(
         return f"it {_RUNS.get(e.primitive, f'runs `{e.primitive}`')}", e.source
     back = [ref for ref in refs if is_read_back(p.body, ref)]
     if not any(waits(p.body, ref) for ref in refs) and not any(is_busy(p.body, r) for r in back):
-        kind = carried[0].aval.dtype.name if carried else "nothing"
-        return f"what it waits for is {kind}, no floating-point number", eqn.source
+        kind = carried[0].aval.dtype.name if carried else "no carried number"
+        return (
+            f"it depends on the step before by {kind}, and not by a floating-point number",
+            eqn.source,
+        )
     count = steps_a_turn(p.body, p.nsteps)
     if count == 1:
         return _size(eqn)

@@ -75,7 +75,7 @@ class SavedStates:
     def __str__(self) -> str:
         steps = f" of {self.steps}" if self.steps > 1 else ""
         place = f" at {self.source}" if self.source else ""
-        return f"{self.slots}{steps} of {shown(self.bytes_each)} at a time, the others computed again: loop{place}"
+        return f"{self.slots}{steps} of {shown(self.bytes_each)} at a time, the others recomputed: loop{place}"
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class ResidualExplanation:
         """
         if not isinstance(other, ResidualExplanation):
             raise TypeError(
-                f"compare: expected what `explain_residuals` gives, got a value of type {type(other).__name__}"
+                f"compare: expected a result of `explain_residuals`, got a value of type {type(other).__name__}"
             )
         return ResidualDifference(self, other, _sides(self, other, names))
 
@@ -383,9 +383,7 @@ def _plans(choice: Choice, arguments: Sequence[str], many: int | None) -> list[s
     ]
     first = arguments[:many]
     shown_first = [*first, *["..."] * (len(first) < len(arguments))]
-    given = (
-        f"       for the derivative in {', '.join(shown_first)}; in others it has plans of its own"
-    )
+    given = f"       for the derivative in {', '.join(shown_first)}; a derivative in others has other plans"
     return [f"plan   {choice}", given, *rows]
 
 
