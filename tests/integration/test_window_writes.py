@@ -127,6 +127,7 @@ def test_a_reshaped_array_is_written_after_the_original_was_read() -> None:
         return [
             write(y.reshape(25), y[0]),
             write(y.reshape(1, 25)[0], y[0]),
+            write(xp.exp(x).reshape(25), xp.exp(x)[0]),  # XLA computes it once
             call(write)(z.reshape(25), z[0]),
             put(flat_y.reshape(5, 5), row, flat_y[3:8] * 0.7),
         ]

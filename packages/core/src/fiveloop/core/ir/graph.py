@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from typing import Any, TypeVar
 
 from fiveloop.core.ir import avals
@@ -268,3 +276,28 @@ class Environment(dict[ir.Var, V]):
             set_source(eqn.source)
             operands = [read(a) for a in eqn.invars]
             self.update(zip(eqn.outvars, step(eqn, operands), strict=True))
+
+
+class Equal:
+    """The values noted so far, each of which stands for those that are computed in the same way."""
+
+    def __init__(self) -> None:
+        self._first: dict[Hashable, ir.Var] = {}
+        self._same: dict[ir.Atom, ir.Var] = {}
+
+    def known(self, atom: ir.Atom) -> Hashable:
+        """An object that is the same for operands known to be equal."""
+        return self._same.get(atom, atom) if isinstance(atom, ir.Var) else ir.key_of(atom)
+
+    def note(self, eqn: ir.Eqn) -> None:
+        """Note what an equation computes."""
+        if len(eqn.outvars) != 1 or eqn.effects:
+            return
+        (out,) = eqn.outvars
+        operands = [self.known(a) for a in eqn.invars]
+        try:
+            first = self._first.setdefault((eqn.primitive, eqn.params, *operands), out)
+        except TypeError:  # params that cannot be compared
+            return
+        if first is not out and first.aval is out.aval:
+            self._same[out] = first

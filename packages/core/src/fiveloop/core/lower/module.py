@@ -81,15 +81,21 @@ def _replaced(eqn: ir.Eqn, within: Callable[[ir.Jaxpr], Set[ir.Var]]) -> Iterato
 
 @ir.once_per_jaxpr
 def read_in_another_shape(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The reshaped values of which the original, or the original in a third shape, is read, too."""
-    originals, read = dict[ir.Var, ir.Var](), dict[ir.Var, set[ir.Var]]()
+    """The reshaped values of which the original, or the original in a third shape, is read, too.
+
+    An original that is computed twice counts as one: XLA makes it one.
+    """
+    equal = ir.Equal()
+    originals, read = dict[ir.Var, Hashable](), dict[Hashable, set[Hashable]]()
     for eqn in jaxpr.eqns:
-        used = ir.used_vars(eqn.invars)
-        for v in used if _reshapes(eqn) else ():
-            originals[eqn.outvars[0]] = originals.get(v, v)
-        for v in () if _reshapes(eqn) else used:
-            read.setdefault(originals.get(v, v), set()).add(v)
-    return frozenset(v for v, of in originals.items() if read.get(of, set()) - {v})
+        equal.note(eqn)
+        for v in ir.used_vars(eqn.invars):
+            original = originals.get(v, equal.known(v))
+            if _reshapes(eqn):
+                originals[eqn.outvars[0]] = original
+            else:
+                read.setdefault(original, set()).add(equal.known(v))
+    return frozenset(v for v, of in originals.items() if read.get(of, set()) - {equal.known(v)})
 
 
 def _reshapes(eqn: ir.Eqn) -> bool:

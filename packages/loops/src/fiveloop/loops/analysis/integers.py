@@ -6,7 +6,7 @@ column `integer`; of a primitive without one nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import floordiv, rshift
 from typing import Any, TypeAlias
@@ -272,33 +272,6 @@ def is_in_range(eqn: ir.Eqn, known: Integers) -> bool:
         return False
     found = integer(eqn.invars[0], known)
     return found is not None and found.high < eqn.params.size
-
-
-class Equal:
-    """The integers noted so far, each of which stands for those that are computed in the same way."""
-
-    def __init__(self) -> None:
-        self._first: dict[Hashable, ir.Var] = {}
-        self._same: dict[ir.Var, ir.Var] = {}
-
-    def known(self, atom: ir.Atom) -> Hashable:
-        """An object that is the same for operands known to be equal."""
-        if isinstance(atom, ir.Var):
-            return self._same.get(atom, atom)
-        return ir.key_of(atom)
-
-    def note(self, eqn: ir.Eqn) -> None:
-        """Note what an equation computes."""
-        if len(eqn.outvars) != 1 or eqn.effects or eqn.outvars[0].aval.dtype.kind not in "iu":
-            return
-        (out,) = eqn.outvars
-        operands = [self.known(a) for a in eqn.invars]
-        try:
-            first = self._first.setdefault((eqn.primitive, eqn.params, *operands), out)
-        except TypeError:  # params that cannot be compared
-            return
-        if first is not out and first.aval is out.aval:
-            self._same[out] = first
 
 
 def keep_in_range(body: Jaxpr, nsteps: int) -> Jaxpr:

@@ -206,7 +206,7 @@ class ChainFinder:
         self.p = p
         self.refs = p.body.invars[1 + p.num_consts :]
         self.numbers = integers.integers_of_step(p.body, p.nsteps)
-        self.equal = integers.Equal()
+        self.equal = ir.Equal()
         self.fixed = set(p.body.invars[1 : 1 + p.num_consts])
         self.fixed_eqns: list[ir.Eqn] = []
         for eqn in p.body.eqns:

@@ -74,7 +74,7 @@ class _Fold:
         self.told: list[Decision] = []
         self._same: dict[ir.Var, ir.Atom] = {}
         self._writes: dict[ir.Var, list[_Write]] = {}
-        self._equal = integers.Equal()
+        self._equal = ir.Equal()
 
     def renamed(self, atom: ir.Atom) -> ir.Atom:
         """An operand, with what was written in the place of what is read."""
@@ -215,7 +215,7 @@ class _Search:
         self.found: dict[ir.Var, tuple[str, ir.Source | None]] = {}
         self._writes: dict[ir.Var, ir.Eqn] = {}
         self._between: dict[ir.Var, ir.Eqn] = {}
-        self._equal = integers.Equal()
+        self._equal = ir.Equal()
 
     def step(self, eqn: ir.Eqn) -> None:
         """Take the next equation."""
