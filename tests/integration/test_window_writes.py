@@ -123,7 +123,10 @@ def test_a_reshaped_array_is_written_after_the_original_was_read() -> None:
         y, z = xp.sin(x), xp.cos(x)
         flat, row = slice(2, 7), slice(1, 2)
         flat_y = xp.tan(x.reshape(25))
-        write = lambda z, v: put(z, flat, v * 0.7)
+
+        def write(z: Any, v: Any) -> Any:
+            return put(z, flat, v * 0.7)
+
         return [
             write(y.reshape(25), y[0]),
             write(y.reshape(1, 25)[0], y[0]),

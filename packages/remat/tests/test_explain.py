@@ -152,7 +152,7 @@ def test_tables_are_cut_to_a_width_or_not_at_all() -> None:
 def test_a_table_of_any_width_names_all_arguments() -> None:
     many = explain_residuals(checkpoint(lambda *xs: sum(xs), budget=1.0), *[X] * 9)
     assert "in 0, 1, 2, 3, 4, 5, 6, 7, ...; a derivative in others" in str(many)
-    assert "in 0, 1, 2, 3, 4, 5, 6, 7, 8; in others" in many.table(width=None)
+    assert "in 0, 1, 2, 3, 4, 5, 6, 7, 8; a derivative in others" in many.table(width=None)
 
 
 def test_what_goes_back_is_not_computed_again() -> None:

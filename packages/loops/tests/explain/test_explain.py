@@ -78,7 +78,7 @@ def test_a_loop_that_swaps() -> None:
           carry  f32[40]  Ref, at indices
           + promote: carry: it is indexed and updated at indices alone, so it runs as a Ref, test_explain.py:37
           - carry: carry: it is not carried from step to step: a step writes it more than once, test_explain.py:35
-          - ranges: carry: an index is resolved: it may be from 0 to 79, and places are from 0 to 39, test_explain.py:35
+          + ranges: carry: indices are in range, so they are not resolved, test_explain.py:37
           in place: reads are ordered before writes once a step, by `barrier`: no array is copied
         reads are ordered before writes by `barrier`: no copies
         """,

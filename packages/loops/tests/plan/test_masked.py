@@ -212,4 +212,4 @@ def test_an_array_that_is_updated_at_indices_asks_each_time() -> None:
 
 def test_explain_says_how_often_it_asks() -> None:
     lines = [str(loop) for loop in explain(steps, np.float32(5.0), X).loops]
-    assert any("asks once in 4" in line for line in lines), lines
+    assert any("tests for its end once in 4" in line for line in lines), lines

@@ -182,7 +182,7 @@ def test_it_is_told() -> None:
     backward = explain(grad(filtered), Y).loops[1]
     decision = backward.decision("scalars", "cotangent of p")
     assert decision.done
-    assert "each of these has a sum of its own" in decision.reason
+    assert "each has a sum of its own" in decision.reason
     assert {"cotangent of p[0]", "cotangent of p[1]"} <= {o.name for o in backward.operands}
 
 

@@ -89,7 +89,7 @@ def divmod(x: ArrayLike, y: ArrayLike) -> tuple[Value, Value]:
     """The pair `(x // y, x % y)`.
 
     >>> fnp.divmod(7, 4)
-    (Array(1, dtype=int32), Array(3, dtype=int32, weak_type=True))
+    (Array(1, dtype=int32, weak_type=True), Array(3, dtype=int32, weak_type=True))
     """
     return (op.floor_divide(x, y), op.remainder(x, y))
 
