@@ -223,7 +223,7 @@ def test_explain_says_what_became_one_loop() -> None:
     )
     assert backward.decision("flatten") == forward.decision("flatten")
     reason = backward.decision("replay").reason
-    assert "; 444 steps are reversed together, by 36 bytes kept of each" in reason
+    assert "; 444 steps are reversed together, with 36 bytes saved of each" in reason
 
 
 def test_explain_says_why_loops_stay_apart() -> None:

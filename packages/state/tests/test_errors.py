@@ -397,7 +397,7 @@ def test_a_ref_takes_no_attributes(wrap: Any, part: Any, name: str) -> None:
     assert_misuse(
         lambda: wrap(lambda r: setattr(part(r), name, 1.0))(ref),
         AttributeError,
-        f"a value of type {part(ref).aval} has no attribute {name!r} that can be set; what a Ref holds is written so: "
+        f"a value of type {part(ref).aval} has no attribute {name!r} that can be set; write the contents of a Ref by "
         "`ref[...] = x`",
     )
 
