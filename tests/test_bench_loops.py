@@ -33,6 +33,7 @@ SMALL = {
     "rk4": 5,
     "midpoint": 5,
     "prefix_sums": 20,
+    "ring": 20,
     "sieve": 50,
     "outputs": 4,
     "weights": 3,

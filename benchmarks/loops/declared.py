@@ -22,6 +22,7 @@ SIZES = {
     "rk4": (1_000, 2_000, 4_000),
     "midpoint": (1_000, 2_000, 4_000),
     "prefix_sums": LONG,
+    "ring": LONG,
     "sieve": LONG,
     "outputs": (2_500, 5_000, 10_000),
     "weights": (128, 256, 512),

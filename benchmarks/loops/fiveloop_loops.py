@@ -14,6 +14,7 @@ from benchmarks.loops.inputs import (
     GENERATIONS,
     ITEMS_PER_BIN,
     PASSED,
+    PLACES,
     ROW,
     WIDTH,
 )
@@ -163,6 +164,13 @@ def prefix_sums(data: Data) -> Any:
     return for_loop(x.shape[0], body, fnp.zeros(x.shape[0] + 1, x.dtype))
 
 
+def ring(data: Data) -> Any:
+    """y[t] = .3 x[t-11] + .2 x[t-7] + .5 x[t-3], from a ring buffer."""
+    x = data["x"]
+    step = lambda ring, given: steps.tapped(ring, *given)
+    return scan(step, fnp.zeros(PLACES), (fnp.arange(x.shape[0]), x))[1]
+
+
 def sieve(data: Data) -> Any:
     """Which numbers are prime."""
     n = data["marks"].shape[0]
@@ -245,6 +253,7 @@ LOOPS = {
     "rk4": rk4,
     "midpoint": midpoint,
     "prefix_sums": prefix_sums,
+    "ring": ring,
     "sieve": sieve,
     "outputs": outputs,
     "weights": weights,

@@ -19,6 +19,7 @@ WRT = {
     "rk4": ("y", "p"),
     "midpoint": ("y", "v", "u"),
     "prefix_sums": ("x",),
+    "ring": ("x",),
     "outputs": ("x",),
     "weights": ("weights", "h"),
     "group": ("x",),
@@ -30,6 +31,12 @@ COUNTED = ("n_body", "rk4", "midpoint", "weights")
 
 FORWARD_ONLY = ("life", "sieve", "three_deep")
 
+TAPS = {
+    11: 0.3,
+    7: 0.2,
+    3: 0.5,
+}  # of the ring buffer: by how many steps each is late, and its weight
+PLACES = 12
 GAP = 0.7  # what a letter left out costs
 ITEMS_PER_BIN = 8  # of the histogram, on average
 GENERATIONS = 64  # of the game of life
@@ -58,6 +65,7 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
         "rk4": (size, 2),
         "midpoint": (PATHS, UNKNOWNS),
         "prefix_sums": (size + 1,),
+        "ring": (size,),
         "outputs": (size, ROW),
         "weights": (STATE,),
         "group": (size, LANE),
@@ -116,7 +124,7 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
         case "midpoint":
             v = [normal(s) / 4 for s in ((UNKNOWNS, HIDDEN), (HIDDEN, UNKNOWNS))]
             return {"y": normal((PATHS, UNKNOWNS)), "v": v[0], "u": v[1]}
-        case "prefix_sums":
+        case "prefix_sums" | "ring":
             return {"x": normal(size)}
         case "sieve":
             return {"marks": np.arange(size) >= 2}

@@ -9,7 +9,16 @@ from jax.lax import cond, fori_loop, scan
 
 from benchmarks.inplace.transforms import Library
 from benchmarks.loops import steps
-from benchmarks.loops.inputs import BATCH, DEAR_STEPS, GAP, GENERATIONS, ITEMS_PER_BIN, ROW, WIDTH
+from benchmarks.loops.inputs import (
+    BATCH,
+    DEAR_STEPS,
+    GAP,
+    GENERATIONS,
+    ITEMS_PER_BIN,
+    PLACES,
+    ROW,
+    WIDTH,
+)
 from benchmarks.loops.transforms import Data
 
 LIBRARY = Library(jax.grad, jax.jvp, jnp.sum)
@@ -119,6 +128,13 @@ def prefix_sums(data: Data) -> Any:
     return jnp.concatenate([jnp.zeros(1), scan(step, jnp.zeros(()), data["x"])[1]])
 
 
+def ring(data: Data) -> Any:
+    """y[t] = .3 x[t-11] + .2 x[t-7] + .5 x[t-3], from a ring buffer."""
+    x = data["x"]
+    step = lambda ring, given: steps.tapped(ring, *given)
+    return scan(step, jnp.zeros(PLACES), (jnp.arange(x.shape[0]), x))[1]
+
+
 def sieve(data: Data) -> Any:
     """Which numbers are prime."""
     n = data["marks"].shape[0]
@@ -171,6 +187,7 @@ LOOPS = {
     "rk4": rk4,
     "midpoint": midpoint,
     "prefix_sums": prefix_sums,
+    "ring": ring,
     "sieve": sieve,
     "outputs": outputs,
     "weights": weights,

@@ -6,7 +6,15 @@ import numpy as np
 
 from benchmarks.inplace.transforms import Library
 from benchmarks.loops import inputs, steps
-from benchmarks.loops.inputs import DEAR_STEPS, GAP, GENERATIONS, ITEMS_PER_BIN, PASSED
+from benchmarks.loops.inputs import (
+    DEAR_STEPS,
+    GAP,
+    GENERATIONS,
+    ITEMS_PER_BIN,
+    PASSED,
+    PLACES,
+    TAPS,
+)
 from benchmarks.loops.transforms import Data, program
 from benchmarks.model import Program
 
@@ -116,6 +124,14 @@ def prefix_sums(data: Data) -> Array:
     return np.concatenate([np.zeros(1), np.cumsum(data["x"])])
 
 
+def ring(data: Data) -> Array:
+    """y[t] = .3 x[t-11] + .2 x[t-7] + .5 x[t-3]."""
+    x = np.concatenate([np.zeros(PLACES), data["x"]])
+    late = np.stack([np.roll(x, by) for by in TAPS])
+    found: Array = np.array([*TAPS.values()]) @ late[:, PLACES:]
+    return found
+
+
 def sieve(data: Data) -> Array:
     """Which numbers are prime."""
     marks: Array = data["marks"].copy()
@@ -180,6 +196,7 @@ LOOPS = {
     "rk4": rk4,
     "midpoint": midpoint,
     "prefix_sums": prefix_sums,
+    "ring": ring,
     "sieve": sieve,
     "outputs": outputs,
     "weights": weights,

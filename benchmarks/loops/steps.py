@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.loops.inputs import GAP, PERIOD, SOFTENING, TIME_STEP
+from benchmarks.loops.inputs import GAP, PERIOD, PLACES, SOFTENING, TAPS, TIME_STEP
 
 
 def recur(xp: Any, p: Any, h: Any, x: Any) -> Any:
@@ -75,6 +75,12 @@ def midpoint(xp: Any, y: Any, v: Any, u: Any) -> Any:
         return xp.tanh(y @ v) @ u
 
     return y + TIME_STEP * derivative(y + 0.5 * TIME_STEP * derivative(y))
+
+
+def tapped(ring: Any, t: Any, x: Any) -> tuple[Any, Any]:
+    """The ring buffer with what comes in at a step, and the weighted sum of what came in at some steps before."""
+    ring = ring.at[t % PLACES].set(x)
+    return ring, sum(w * ring[(t + PLACES - late) % PLACES] for late, w in TAPS.items())
 
 
 def layer(xp: Any, weights: Any, x: Any) -> Any:
