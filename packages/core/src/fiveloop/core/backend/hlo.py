@@ -140,14 +140,21 @@ def _zero_over_zero(b: Builder, out: IRValue, y: IRValue) -> IRValue:
 
 
 def pow(b: Builder, x: IRValue, y: IRValue) -> IRValue:
-    """`x` to the power of `y`. XLA uses six bits of an integer exponent: those above them are powers of `x**64`."""
+    """`x` to the power of `y`. XLA uses six bits of an integer exponent: others count where an element has them."""
     if y.dtype.kind not in "iu":
         return _pow(b, x, y)
+    most = constant(b, 2**_EXPONENT_BITS - 1, (), y.dtype)
+    is_large = compare(b, reduce(b, y, range(len(y.shape)), "max"), most, "GT")
+    result = [(x.shape, x.dtype)]
+    return if_(b, is_large, lambda: [_pow_by_all_bits(b, x, y)], lambda: [_pow(b, x, y)], result)[0]
+
+
+def _pow_by_all_bits(b: Builder, x: IRValue, y: IRValue) -> IRValue:
+    """The power by the lowest six bits times those by the others, which are powers of `x**64`."""
     zero, lowest, step = (
         constant(b, n, y.shape, y.dtype) for n in (0, 2**_EXPONENT_BITS - 1, _EXPONENT_BITS)
     )
-    negative = compare(b, y, zero, "LT")
-    out = _pow(b, x, select(b, negative, y, and_(b, y, lowest)))
+    out = _pow(b, x, select(b, compare(b, y, zero, "LT"), y, and_(b, y, lowest)))
     rest = max(b, y, zero)
     for _ in range(_EXPONENT_BITS, np.iinfo(y.dtype).bits, _EXPONENT_BITS):
         for _ in range(_EXPONENT_BITS):
