@@ -280,3 +280,26 @@ def test_a_while_in_a_checkpoint_in_a_loop_keeps_no_ref_of_each_step() -> None:
     np.testing.assert_allclose(np.dot(x_bar, v) + p_bar, slope, rtol=1e-9)
     assert compiled.copies == 0
     assert compiled.memory_analysis().temp < size / 5 * x.nbytes
+
+
+@jit
+def in_a_ref(x: Any) -> Any:
+    """A call that makes a Ref, writes a value that is not linear in its input, and reads the Ref."""
+    ref = new_ref(x)
+    ref[...] = ref[...] * fnp.sin(ref[...])
+    return ref[...]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: cond(x > 0, lambda x: fnp.sin(in_a_ref(fnp.sin(x))), lambda x: x, x),
+        lambda x: scan(lambda c, _: (fnp.sin(in_a_ref(fnp.sin(c))), None), x, None, length=3)[0],
+        lambda x: for_loop(2, lambda _, r: r.__setitem__(..., in_a_ref(in_a_ref(r[...]))), x),
+    ],
+    ids=["cond", "scan", "for_loop"],
+)
+def test_calls_in_loops_and_branches_may_make_refs(program: Callable[[Any], Any]) -> None:
+    x = np.float32(1.3)
+    for twice in (grad, lambda f: grad(grad(f))):
+        assert_all_close([twice(checkpoint(program))(x)], [twice(program)(x)], "gradient")

@@ -11,7 +11,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import Jaxpr, TypecheckError, closed_call, custom_jvp, custom_vjp, make_jaxpr
-from fiveloop.core.extend import Effects, jaxprs_in, typecheck, with_jaxprs
+from fiveloop.core.extend import Effects, dce, jaxprs_in, typecheck, with_jaxprs
 from fiveloop.loops import cond, for_loop, scan, while_loop
 from fiveloop.remat import checkpoint
 from fiveloop.state import (
@@ -190,6 +190,20 @@ def test_a_ref_made_and_frozen_inside_leaves_none(within: Any) -> None:
         within(inside)
 
     assert effects(fun) == set()
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_writes_to_a_made_ref_are_dropped_after_its_last_use(used: bool) -> None:
+    def fun(x: Any) -> Any:
+        ref = new_ref(x)
+        closed_call(write)(ref)
+        y = ref[1]
+        for_loop(3, lambda i, r: add(r), ref)
+        return (y, read(ref)) if used else y
+
+    made = make_jaxpr(fun)(np.ones(3))
+    left = [eqn.primitive.name for eqn in dce(made, [True] * len(made.outvars))[0].eqns]
+    assert left == ["new_ref", "closed_call", "get"] + ["for", "get"] * used
 
 
 @every_place

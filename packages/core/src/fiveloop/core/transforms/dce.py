@@ -14,7 +14,7 @@ def dce(
     """The jaxpr that computes only the outputs used, and which inputs it still takes.
 
     `keep_ins` names inputs that stay although nothing uses them. Equations stay, too, with an effect that is not
-    `droppable`.
+    `droppable`; but what only changes Refs that the jaxpr makes, and that nothing uses afterwards, goes.
 
     >>> jaxpr = make_jaxpr(lambda x, y: (x * 2.0, y * 3.0))(1.0, 1.0)
     >>> smaller, used_ins = dce(jaxpr, (False, True), keep_ins=False)
@@ -29,7 +29,7 @@ def dce(
     if done:
         used = ir.used_by(eqns, outs)
     else:
-        eqns, used = ir.needed(eqns, outs, smaller)
+        eqns, used = ir.needed(eqns, outs, _left_of(eqns))
     kept = util.full(keep_ins, len(jaxpr.invars))
     mask = tuple(keep or v in used for v, keep in zip(jaxpr.invars, kept, strict=True))
     if done and all(mask):
@@ -51,6 +51,20 @@ passes.register_pass(
         run=lambda jaxpr: dce(jaxpr, [True] * len(jaxpr.outvars))[0],
     )
 )
+
+
+def _left_of(eqns: Sequence[ir.Eqn]) -> ir.Keep:
+    """What is left of an equation, given the variables used after it; nothing if it only changes made Refs not used."""
+    made = {v for eqn in eqns for v in eqn.outvars if v.aval.accumulates}
+    if not made:
+        return smaller
+
+    def left_of(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
+        changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects))
+        unused = changed <= made - used and used.isdisjoint(eqn.outvars)
+        return None if changed and unused and not ir.acts(eqn) else smaller(eqn, used)
+
+    return left_of
 
 
 def smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
