@@ -200,7 +200,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: jit(lambda i: jit(move)(R.at[i], R.at[ds(i, 2), 1]))(0),
         ValueError,
         "jit of move: argument `a` and argument `b` may overlap: they are Ref{f32[4,3]}.at[i, :] and "
-        f"Ref{{f32[4,3]}}.at[ds(i, 2), 1] of one Ref, and where these lie is known only at run time, {SO}; pass the "
+        f"Ref{{f32[4,3]}}.at[ds(i, 2), 1] of one Ref, and their indices are known only at run time, {SO}; pass the "
         "Ref once, and the indices beside it",
     ),
     "parts of a differentiated function": (

@@ -50,7 +50,7 @@ def test_the_context_and_a_function_made_anew_are_told() -> None:
     f(1.0)
     with mode("b"):
         (line,) = told((f, (1.0,), {}), (f, (1.0,), {}))
-    assert line.startswith("the context is another: mode #")
+    assert line.startswith("the context has changed: mode #")
     held: list[Any] = []
 
     def fresh() -> Any:

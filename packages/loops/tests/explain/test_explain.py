@@ -76,9 +76,9 @@ def test_a_loop_that_swaps() -> None:
         """
         loop 1: fori_loop of `swap`, test_explain.py:37, 40 steps
           carry  f32[40]  Ref, at indices
-          + promote: carry: it is indexed and updated at indices alone, so it runs as a Ref, test_explain.py:37
+          + promote: carry: it is only indexed and updated at indices, so it runs as a Ref, test_explain.py:37
           - carry: carry: it is not carried from step to step: a step writes it more than once, test_explain.py:35
-          + ranges: carry: indices are in range, so they are not resolved, test_explain.py:37
+          + ranges: carry: indices are in bounds, so they are not checked at run time, test_explain.py:37
           in place: reads are ordered before writes once a step, by `barrier`: no array is copied
         reads are ordered before writes by `barrier`: no copies
         """,
@@ -100,9 +100,9 @@ def test_the_gradient_of_a_recurrence() -> None:
           - constants: w, params['b']: it stays a value: no step reads it at a traced index, test_explain.py:43
           + passthrough: carry[0]: f32[40] of each step is its value after the step before, test_explain.py:45
           - unroll: a turn is one step: a step on 40 elements is more than one kernel: `dot_general`, test_explain.py:43
-          + ranges: xs, residual: indices are in range, so they are not resolved, test_explain.py:45
+          + ranges: xs, residual: indices are in bounds, so they are not checked at run time, test_explain.py:45
           keeps f32[40] of each step: 1,920 bytes, test_explain.py:43
-          in place: no write uses an element of another array that changes: nothing has to be ordered
+          in place: no write uses an element of another array that changes: no order is needed
         loop 2: scan of `step`, backward half of a derivative, test_explain.py:45, 12 steps, counting down
           carry[0]               f32[40]     value, the same in all steps
           w                      f32[40,40]  value, the same in all steps
@@ -110,10 +110,10 @@ def test_the_gradient_of_a_recurrence() -> None:
           cotangent of carry[0]  f32[40]     carried as a value
           factor                 f32[12,40]  Ref, at indices
           factor                 f32[12,40]  Ref, at indices
-          + sink: cotangent of w: the factors of its terms are kept, and contracted after the loop, test_explain.py:45
+          + sink: cotangent of w: the factors of its terms are saved, and contracted after the loop, test_explain.py:45
           - unroll: a turn is one step: a step on 40 elements is more than one kernel: `select`, test_explain.py:90
-          + ranges: residual, factor: indices are in range, so they are not resolved, test_explain.py:45
-          in place: no write uses an element of another array that changes: nothing has to be ordered
+          + ranges: residual, factor: indices are in bounds, so they are not checked at run time, test_explain.py:45
+          in place: no write uses an element of another array that changes: no order is needed
         nothing in these loops needs an order
         """,
     )
@@ -132,13 +132,13 @@ def test_loops_in_loops_calls_and_branches() -> None:
           + fold: state['sum']: a read takes the value that was written there before, test_explain.py:58
           - constants: x: it stays a value: `while` uses it whole, test_explain.py:64
           - unroll: a turn is one step: it runs an inner loop, test_explain.py:57
-          + ranges: state['rows']: indices are in range, so they are not resolved, test_explain.py:60
-          in place: no write uses an element of another array that changes: nothing has to be ordered
+          + ranges: state['rows']: indices are in bounds, so they are not checked at run time, test_explain.py:60
+          in place: no write uses an element of another array that changes: no order is needed
         loop 1.1: fori_loop of `inner`, test_explain.py:57, 3 steps
           ref    f32[40]  Ref that is only read, at indices
           carry  f32[]    carried as a value
           - unroll: a turn is one step: 3 steps are too few for several turns of 4, test_explain.py:57
-          + ranges: ref: indices are in range, so they are not resolved, test_explain.py:57
+          + ranges: ref: indices are in bounds, so they are not checked at run time, test_explain.py:57
           in place: no Ref changes at indices
         loop 1.2: while_loop of `<lambda>`, test_explain.py:64, a number of steps known only at run time
           within cond branch 1
@@ -244,7 +244,7 @@ def test_without_loops() -> None:
 
 def test_unrolled_loops() -> None:
     unrolled = explain(lambda x: fori_loop(0, 100, lambda i, s: s * 2 + i, x), 1.0)
-    assert "unroll: 4 steps are compiled into one turn" in str(unrolled)
+    assert "unroll: 4 steps are compiled into one iteration" in str(unrolled)
 
 
 def test_what_is_explained_is_traced_apart() -> None:

@@ -96,7 +96,7 @@ def greatest(i: Any, r: Any, picks: Any) -> None:
 
 
 NOT_CARRIED: dict[Callable[[Any, Any, Any], None], str] = {
-    far: "it is read 9 steps later, and is carried over 4 at most",
+    far: "it is read 9 steps later, and is carried over at most 4 steps",
     from_data: "it is read at an index that is not `a * i + b` in the counter `i`",
     to_data: "it is written at an index that is not `a * i + b` in the counter `i`",
     strides: "the places read move by 1 a step, those written by 2",
@@ -128,7 +128,7 @@ def test_what_is_carried_but_for_another_read() -> None:
 
     done, left = told(only_loop(lambda x: for_loop(20, body, x), X), "carry")
     assert done == (True, "the element that a step writes is carried to the step that reads it")
-    why = "it is read 9 steps later, and is carried over 4 at most"
+    why = "it is read 9 steps later, and is carried over at most 4 steps"
     assert left == (False, f"another read of it stays a read: {why}")
 
 
@@ -171,7 +171,7 @@ def test_what_no_earlier_step_wrote_is_not_told(body: Any) -> None:
 
 def test_indices_in_range_are_told_once_an_array() -> None:
     loop = only_loop(lambda xs: scan(lambda c, x: (c + x, (c, x[0])), X, xs), ROWS)
-    reason = "indices are in range, so they are not resolved"
+    reason = "indices are in bounds, so they are not checked at run time"
     assert [(d.subject, d.reason) for d in loop.decisions if d.step == "ranges"] == [
         (name, reason) for name in ("xs", "ys[0]", "ys[1]")
     ]

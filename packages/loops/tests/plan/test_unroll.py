@@ -197,5 +197,5 @@ def test_steps_of_several_kernels_are_told(fun: Callable[[Any], Any], other: str
 def test_it_is_told() -> None:
     decision = explain(summed, X).loops[0].decision("unroll")
     assert decision.done
-    assert decision.reason == "a step depends on the step before, so 4 make a turn of the loop"
-    assert "unroll: 4 steps are compiled into one turn" in str(explain(summed, X))
+    assert decision.reason == "a step depends on the step before, so 4 steps run in one iteration"
+    assert "unroll: 4 steps are compiled into one iteration" in str(explain(summed, X))

@@ -199,7 +199,7 @@ class Halves:
         if made is None:
             literal = isinstance(atom, ir.Literal)
             origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
-            return Residual(atom.aval, origin, None, needed_by=needs, reason="there anyway")
+            return Residual(atom.aval, origin, None, needed_by=needs, reason="in memory anyway")
         trips, read = _trips(atom, made), made
         origin, made = _origin(made)
         policy, verdict, reason = _judged(made, needs)

@@ -423,7 +423,7 @@ def _goes_in_twice(
             "pass parts that lie apart",
         )
     else:
-        told = f"may overlap: they are {x} and {y} of one Ref, and where these lie is known only at run time"
+        told = f"may overlap: they are {x} and {y} of one Ref, and their indices are known only at run time"
         advice = "pass the Ref once, and the indices beside it"
     return ValueError(
         f"{what}: {first} and {second} {told}, so that what is written through one would change the other; {advice}"

@@ -309,7 +309,7 @@ def _differences(
         now: dict[Hashable, Hashable] = dict(mine.context)
         before: dict[Hashable, Hashable] = dict(other.context)
         names = [str(k) for k in {**now, **before} if now.get(k) != before.get(k)]
-        found.append(f"the context is another: {', '.join(names)}")
+        found.append(f"the context has changed: {', '.join(names)}")
     return found
 
 

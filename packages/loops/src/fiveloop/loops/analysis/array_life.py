@@ -139,7 +139,7 @@ def _updated_twice(updates: Sequence[accesses.Access]) -> str:
     return f"this updates the same version of it as {other}: update the result of that one"
 
 
-DONE = "it is indexed and updated at indices alone, so it runs as a Ref"
+DONE = "it is only indexed and updated at indices, so it runs as a Ref"
 NO_ORDER = "this reads the version before an update that it depends on: read the updated one"
 
 

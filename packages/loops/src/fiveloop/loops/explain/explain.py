@@ -32,7 +32,7 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> report.Explanat
     >>> def shifted(x):
     ...     return fori_loop(1, 4, lambda i, y: y.at[i].set(y[i - 1]), x)
     >>> print(explain(shifted, fnp.arange(4.0)).loops[0].decision("promote").reason)
-    it is indexed and updated at indices alone, so it runs as a Ref
+    it is only indexed and updated at indices, so it runs as a Ref
     """
     flatten.check_callable("explain", f)
     with telling():
@@ -154,7 +154,7 @@ def _in_place(body: Jaxpr, record: Record, copies: int, program: InPlace | None)
         new = new if arrays and (copies or _makes_arrays(body)) else ""
         return f"no Ref changes at indices{new}"
     if not orders:
-        return "no write uses an element of another array that changes: nothing has to be ordered"
+        return "no write uses an element of another array that changes: no order is needed"
     left = f"{copies} copies of whole arrays are left" if copies else "no array is copied"
     times = "once" if orders == 1 else f"{orders} times"
     if program is None:

@@ -112,7 +112,7 @@ class LoopReport:
         lines += _told(self.decisions)
         lines += map(str, self.saved)
         if self.unroll > 1:
-            lines.append(f"unroll: {self.unroll} steps are compiled into one turn")
+            lines.append(f"unroll: {self.unroll} steps are compiled into one iteration")
         lines.append(f"in place: {self.in_place}")
         return lines
 

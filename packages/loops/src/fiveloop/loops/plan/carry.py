@@ -330,7 +330,7 @@ class ChainFinder:
     def _why_not(self, write: accesses.RefAccess, read: accesses.RefAccess, steps: int) -> str:
         """Why what is read so many steps later is not carried there; nothing if it is."""
         if steps > MOST_STEPS:
-            return f"it is read {steps} steps later, and is carried over {MOST_STEPS} at most"
+            return f"it is read {steps} steps later, and is carried over at most {MOST_STEPS} steps"
         eqn, value = write.eqn, write.eqn.invars[1].aval
         if eqn.primitive is primitives.accumulate_p:
             return f"`{eqn.params.monoid}` accumulates there"

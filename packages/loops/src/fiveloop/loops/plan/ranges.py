@@ -83,7 +83,7 @@ passes.register_pass(
 
 
 STEP = "ranges"
-IN_RANGE = "indices are in range, so they are not resolved"
+IN_RANGE = "indices are in bounds, so they are not checked at run time"
 IN_BRANCH = "the range of the counter is not followed into branches and calls"
 ENDS = "the range of the counter is not followed into the steps of a loop that may end early"
 IN_A_BODY = "it is computed in a branch, a call or a loop"

@@ -41,7 +41,7 @@ BLOCK = 256
 
 STEP = "sink"
 NO_SIZE = "its size is not known"
-SUNK = "the factors of its terms are kept, and contracted after the loop"
+SUNK = "the factors of its terms are saved, and contracted after the loop"
 
 
 def sink(eqn: ir.Eqn, around: Around = ALONE) -> Planned:

@@ -69,7 +69,7 @@ def unroll(eqn: ir.Eqn) -> record.Planned:
         return record.Planned(eqn, told=[no] if tells else [])
     count = steps_a_turn(p.body, p.nsteps)
     loop = eqn.replace(params=replace(p, unroll=count))
-    done = f"a step depends on the step before, so {count} make a turn of the loop"
+    done = f"a step depends on the step before, so {count} steps run in one iteration"
     return record.Planned(loop, told=[record.Decision(STEP, "", True, done, eqn.source)])
 
 
@@ -99,7 +99,7 @@ def _why_not(
         name = p.name_of(ref)
         accesses = accesses_of(p.body, ref)
         if accesses is None:
-            return f"it changes `{name}`, not at indices alone", eqn.source
+            return f"it changes `{name}` other than at indices", eqn.source
         for access in accesses:
             if access.index(known.numbers, known.fixed) is None:
                 why = "at indices that do not come from the counter"

@@ -145,7 +145,7 @@ class ResidualExplanation:
         values = number_of(len(self.residuals), "value")
         least = "at least " * self.open_ended
         return [
-            f"saved  {shown(self.bytes)} in {values}, {there} of it there anyway",
+            f"saved  {shown(self.bytes)} in {values}, {there} of it in memory anyway",
             f"again  {least}{shown_count(self.flops_again)} operations in the backward pass",
             *["       (one step is counted of loops of unknown length)"] * self.open_ended,
             f"peak   {shown(self.peak)} of temporary memory (forward {forward}, backward {backward})",
