@@ -263,10 +263,15 @@ def plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[Body]:
     return bodies if all(b.plain for b in bodies) else []
 
 
+def bodies_of(eqn: ir.Eqn) -> list[Body]:
+    """The bodies of an equation that runs jaxprs; none of any other."""
+    rule = bodies_rules.find(eqn.primitive)
+    return rule(eqn.params) if rule else []
+
+
 def is_loop(eqn: ir.Eqn) -> bool:
     """Whether an equation runs a jaxpr several times."""
-    rule = bodies_rules.find(eqn.primitive)
-    return rule is not None and any(body.role == "loop" for body in rule(eqn.params))
+    return any(body.role == "loop" for body in bodies_of(eqn))
 
 
 def holds_loop(jaxpr: ir.Jaxpr) -> bool:

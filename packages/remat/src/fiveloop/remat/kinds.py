@@ -182,9 +182,3 @@ def widened_in_loop(body: rules.Body) -> set[ir.Var]:
         if v.aval.dtype.name == "bfloat16" and v not in contracted
         if k < body.carry or (v.aval.accumulates and k not in changed)
     }
-
-
-def bodies(eqn: ir.Eqn) -> list[rules.Body]:
-    """The bodies of an equation that holds programs."""
-    rule = rules.bodies_rules.find(eqn.primitive)
-    return rule(eqn.params) if rule else []

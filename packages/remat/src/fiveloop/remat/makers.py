@@ -46,15 +46,9 @@ class Maker:
 
 def place_of(eqn: ir.Eqn, body: rules.Body) -> str:
     """A body as a place: the primitive that runs it, and which of several branches it is."""
-    branches = [b.jaxpr for b in bodies_of(eqn) if b.role == "branch"]
+    branches = [b.jaxpr for b in rules.bodies_of(eqn) if b.role == "branch"]
     number = f" branch {branches.index(body.jaxpr)}" if len(branches) > 1 else ""
     return f"{eqn.primitive}{number}"
-
-
-def bodies_of(eqn: ir.Eqn) -> list[rules.Body]:
-    """The jaxprs that an equation runs."""
-    rule = rules.bodies_rules.find(eqn.primitive)
-    return rule(eqn.params) if rule else []
 
 
 def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
@@ -62,7 +56,7 @@ def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
 
     Of a loop's array of all steps that is what makes the value of one step.
     """
-    for body in bodies_of(eqn):
+    for body in rules.bodies_of(eqn):
         results = [*body.jaxpr.outvars]
         if len(results) < len(eqn.outvars):
             results = [*results, *_states(eqn, body)]
@@ -95,7 +89,7 @@ def maker_in(jaxpr: Jaxpr, atom: ir.Atom) -> Maker | None:
 
 def _given(jaxpr: Jaxpr, eqn: ir.Eqn, ref: ir.Atom) -> Maker | None:
     """What makes the value that an equation gives to a Ref."""
-    bodies = bodies_of(eqn)
+    bodies = rules.bodies_of(eqn)
     if not bodies:
         return maker_in(jaxpr, eqn.invars[1])
     after = len(eqn.invars) - eqn.invars.index(ref)

@@ -96,7 +96,7 @@ class Operations:
             return self.barrier(eqn, ins)[-len(eqn.outvars) :]
         if prim in (prims.to_memory_p, name_p):
             return ins
-        bodies = kinds.bodies(eqn)
+        bodies = rules.bodies_of(eqn)
         if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
             (body,) = bodies
             again = body.role == "recomputed"

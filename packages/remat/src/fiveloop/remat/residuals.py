@@ -14,7 +14,7 @@ from fiveloop.core.api import flatten, staging
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import policies
 from fiveloop.remat.budget.amount import Choice
-from fiveloop.remat.makers import Maker, bodies_of, maker_in, maker_of
+from fiveloop.remat.makers import Maker, maker_in, maker_of
 from fiveloop.remat.name import name_p
 from fiveloop.remat.policies import both_save
 from fiveloop.remat.primitive import CheckpointParams, checkpoint_p
@@ -341,7 +341,7 @@ def choices_in(jaxpr: Jaxpr) -> tuple[Choice, ...]:
     for eqn in jaxpr.eqns:
         choice = choice_of(eqn)
         found |= dict.fromkeys([choice] if choice else [])
-        for body in bodies_of(eqn):
+        for body in rules.bodies_of(eqn):
             found |= dict.fromkeys(choices_in(body.jaxpr))
     return tuple(found)
 
@@ -394,7 +394,7 @@ class _Uses:
     def needs(self, v: ir.Var, within: bool = False) -> Iterator[Need]:
         """The equations that use a value; `within` says that it is one of a call that computes again."""
         for eqn in self.users.get(v, ()):
-            bodies = [body for body in bodies_of(eqn) if body.plain]
+            bodies = [body for body in rules.bodies_of(eqn) if body.plain]
             given = max((len(body.jaxpr.invars) for body in bodies), default=0)
             for uses, binder, again in self.given(eqn, bodies).get(v, ()):
                 yield from uses.needs(binder, within or again)

@@ -107,14 +107,13 @@ def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
     """
 
     def each(eqn: ir.Eqn) -> ir.Dim:
-        bodies = rules.bodies_rules.find(eqn.primitive)
-        found = [] if bodies is None else bodies(eqn.params)
-        if not found:
+        bodies = rules.bodies_of(eqn)
+        if not bodies:
             cost = equation_cost(eqn)
             if eqn.effects:
                 return 0
             return int(cost.flops * light) if light < 1 and cost.again else cost.flops
-        return _of_bodies(found, lambda body: operations_of(body, light))
+        return _of_bodies(bodies, lambda body: operations_of(body, light))
 
     return sum(map(each, jaxpr.eqns))
 

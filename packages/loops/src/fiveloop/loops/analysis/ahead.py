@@ -54,8 +54,7 @@ def _without(jaxpr: Jaxpr, fetched: Collection[ir.Var]) -> Jaxpr:
 
 def _moves_before_call(eqn: ir.Eqn) -> list[ir.Eqn]:
     """An equation; the moves within a call, of what the call is given, come before the call."""
-    find = rules.bodies_rules.find(eqn.primitive)
-    bodies = find(eqn.params) if find else []
+    bodies = rules.bodies_of(eqn)
     if len(bodies) != 1 or not bodies[0].plain or bodies[0].role == "loop":
         return [eqn]
     called = bodies[0].jaxpr

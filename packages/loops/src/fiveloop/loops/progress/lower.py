@@ -54,8 +54,7 @@ def mark_of(body: Jaxpr) -> ir.Eqn | None:
     for eqn in body.eqns:
         if eqn.primitive is mark_p:
             return eqn
-        bodies = rules.bodies_rules.find(eqn.primitive)
-        if bodies is None or all(b.role != "loop" for b in bodies(eqn.params)):
+        if not rules.is_loop(eqn):
             found = next(filter(None, map(mark_of, ir.jaxprs_in(eqn.params))), None)
             if found is not None:
                 return found

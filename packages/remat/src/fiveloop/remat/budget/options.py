@@ -15,7 +15,6 @@ from fiveloop.remat import timeline
 from fiveloop.remat.budget.plans import Again, Option, Parts, Save
 from fiveloop.remat.budget.segments import Body, body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, most_alive, size_of, unknown_vars
-from fiveloop.remat.makers import bodies_of
 from fiveloop.remat.policies import (
     OtherNames,
     as_it_is,
@@ -50,12 +49,7 @@ class Scheduled(transforms.Composable):
     slots: int
 
     def __call__(self, eqn: Candidate) -> rules.Verdict:
-        return rules.Slots(slots=self.slots) if is_loop(eqn.eqn) else rules.SAVE
-
-
-def is_loop(eqn: ir.Eqn) -> bool:
-    """Whether an equation runs a jaxpr several times."""
-    return any(b.role == "loop" for b in bodies_of(eqn))
+        return rules.Slots(slots=self.slots) if rules.is_loop(eqn.eqn) else rules.SAVE
 
 
 WRITTEN: tuple[transforms.Policy, ...] = (
@@ -82,11 +76,6 @@ def judged(jaxpr: Jaxpr, policy: transforms.Policy) -> Iterator[bool]:
             yield from judged(inner, policy)
 
 
-def holds_loop(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr has a loop, at any depth."""
-    return any(is_loop(eqn) or any(map(holds_loop, ir.jaxprs_in(eqn.params))) for eqn in jaxpr.eqns)
-
-
 @dataclass(frozen=True)
 class Weighing:
     """Weighs what a stage may save; `given` is the user's policy."""
@@ -101,13 +90,13 @@ class Weighing:
         If there is no time to split the stage twice, saving everything and saving nothing are estimated without
         splitting. Stages with loops are always split.
         """
-        if most < 2 and not holds_loop(self.jaxpr):
+        if most < 2 and not rules.holds_loop(self.jaxpr):
             return rough_options(self.jaxpr, self.unknown)
         first = self.option(None)
         if not any(self.unknown):
             return [replace(first, again=0)]
         found = [first]
-        if holds_loop(self.jaxpr):
+        if rules.holds_loop(self.jaxpr):
             found += [self.option(Scheduled(k)) for k in SLOTS if k * FEWER <= self.trips]
             found += self.planned_loops(most)
         else:
@@ -130,7 +119,7 @@ class Weighing:
     @property
     def trips(self) -> int:
         """The steps of the longest loop."""
-        bodies = [body for eqn in self.jaxpr.eqns for body in bodies_of(eqn)]
+        bodies = [body for eqn in self.jaxpr.eqns for body in rules.bodies_of(eqn)]
         return max((body.trips for body in bodies if body.role == "loop"), default=0)
 
     @property
@@ -174,7 +163,7 @@ class Weighing:
 
     def stacks(self) -> int:
         """The bytes that loops save for all steps even if nothing else is saved."""
-        if not any(self.unknown) or not holds_loop(self.jaxpr):
+        if not any(self.unknown) or not rules.holds_loop(self.jaxpr):
             return 0
         cut = both_passes(self.jaxpr, self.unknown, with_given(nothing_saveable, self.given)).cut
         pairs = zip(cut.residuals, cut.sources, strict=True)

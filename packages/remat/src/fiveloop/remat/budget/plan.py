@@ -8,12 +8,12 @@ from itertools import chain
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, errors, ir, transforms, util
+from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
-from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, is_loop, known_flops
+from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
@@ -293,7 +293,7 @@ def needed(jaxpr: Jaxpr) -> int:
     line = timeline.upper(jaxpr)
     avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]
     short = any(a.dtype.itemsize == 2 and a.differentiable for a in avals)
-    if line.eqns and is_loop(line.eqns[line.bytes.index(line.peak)]):
+    if line.eqns and rules.is_loop(line.eqns[line.bytes.index(line.peak)]):
         return ROOM + int(line.peak * (SHORT_LOOPS if short else LOOPS))
     if short:
         return ROOM + int(line.peak * SHORT)

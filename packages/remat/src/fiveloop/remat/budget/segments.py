@@ -118,7 +118,7 @@ class Body:
 
 def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
     """The body of a loop; None if the equation is no loop, or reads what it has written."""
-    bodies = (rules.bodies_rules.find(eqn.primitive) or (lambda p: []))(eqn.params)
+    bodies = rules.bodies_of(eqn)
     if len(bodies) != 1 or bodies[0].role != "loop":
         return None
     jaxpr = without_calls(bodies[0].jaxpr)

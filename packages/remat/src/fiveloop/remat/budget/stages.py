@@ -15,7 +15,6 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.fingerprint import Form, form_of
 from fiveloop.core.transforms import policies
 from fiveloop.remat.budget.refs import without_local_refs
-from fiveloop.remat.makers import bodies_of
 
 MOST = 32
 """How many stages there are at most: plans are searched among all ways to group them."""
@@ -341,7 +340,7 @@ class Program:
         """The bytes alive while each equation runs that runs others, a loop's those of all steps; 0 for others."""
         found = []
         for eqn, before in zip(self.jaxpr.eqns, self.alive, strict=False):
-            inside = [body.trips * _made_at_once(body.jaxpr) for body in bodies_of(eqn)]
+            inside = [body.trips * _made_at_once(body.jaxpr) for body in rules.bodies_of(eqn)]
             found.append(before + max(inside) if inside else 0.0)
         return found
 

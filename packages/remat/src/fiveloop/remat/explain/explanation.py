@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fiveloop.core import Jaxpr, ir, prims, trace
+from fiveloop.core import Jaxpr, ir, prims, rules, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
@@ -15,7 +15,7 @@ from fiveloop.remat.budget.amount import BYTES, Choice, shown, shown_time
 from fiveloop.remat.buffers import Buffer, Timeline
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import LEAST, WIDTH, cut, limit, shown_count, table
-from fiveloop.remat.makers import bodies_of, maker_in, maker_of, place_of
+from fiveloop.remat.makers import maker_in, maker_of, place_of
 from fiveloop.remat.name import name_p
 from fiveloop.remat.policies import as_written
 from fiveloop.remat.primitive import checkpoint_p
@@ -351,21 +351,21 @@ def _policies_in(jaxpr: Jaxpr) -> Iterator[str]:
             choice = choice_of(eqn)
             yield f"budget {choice.budget}" if choice else as_written(eqn.params.policy)
         else:
-            for body in bodies_of(eqn):
+            for body in rules.bodies_of(eqn):
                 yield from _policies_in(body.jaxpr)
 
 
 @ir.once_per_jaxpr
 def _is_open_ended(jaxpr: Jaxpr) -> bool:
     """Whether a loop, at any depth, decides at each step whether it goes on."""
-    bodies = [b for eqn in jaxpr.eqns for b in bodies_of(eqn)]
+    bodies = [b for eqn in jaxpr.eqns for b in rules.bodies_of(eqn)]
     return any(b.role == "condition" or _is_open_ended(b.jaxpr) for b in bodies)
 
 
 def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
     """The loops in a jaxpr of which a few states are saved at a time."""
     for eqn in jaxpr.eqns:
-        bodies = bodies_of(eqn)
+        bodies = rules.bodies_of(eqn)
         for body in bodies:
             if body.slots:
                 forward = bodies[0].jaxpr
