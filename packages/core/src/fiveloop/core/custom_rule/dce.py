@@ -11,10 +11,8 @@ from fiveloop.core.custom_rule.primitive import RuleParams
 
 
 def custom_rule_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
-    """Nothing, if nothing is used; the used results alone, if there is a jaxpr to cut."""
+    """The used results alone, if there is a jaxpr to cut."""
     p: RuleParams = eqn.params
-    if not any(used) and not ir.must_stay(eqn):
-        return [False] * len(eqn.invars), None
     if p.jaxpr is None or all(used) or p.rule.batches:
         return [True] * len(eqn.invars), eqn
     smaller = replace(

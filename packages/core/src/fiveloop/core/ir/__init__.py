@@ -12,7 +12,8 @@ from .jaxpr import Literal, NO_PARAMS, NoParams, Primitive, Var, all_atoms, effe
 from .jaxpr import is_scalar, jaxprs_in, key_of, once_per, once_per_jaxpr, used_vars, vars_in_order
 from .jaxpr import with_jaxprs
 from .graph import acts, changed_refs, holding, invariant, maker, makers, must_stay, mutated, needed
-from .graph import primitives_in, prune, reachable, touched_refs, used_by, users, Environment, Step
-from .graph import Equal, copied_eqns, inlined, rename, renamed, replaced, without_calls
+from .graph import primitives_in, prune, reachable, touched_refs, use_counts, used_by, users
+from .graph import Environment, Equal, Step, copied_eqns, inlined, rename, renamed, replaced
+from .graph import without_calls
 from .pretty import Names, define_printer, format_params
 from .source import Source, function_source, is_internal, user_source

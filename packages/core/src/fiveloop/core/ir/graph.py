@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -11,6 +12,7 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
+from itertools import chain
 from typing import Any, TypeVar
 
 from fiveloop.core.ir import avals
@@ -29,9 +31,12 @@ def makers(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, ir.Eqn]:
     return {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
 
 
-def maker(atom: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> ir.Eqn | None:
-    """The equation that makes an operand, if one does."""
-    return made.get(atom) if isinstance(atom, ir.Var) else None
+def maker(
+    atom: ir.Atom, made: Mapping[ir.Var, ir.Eqn], prim: ir.Primitive[Any] | None = None
+) -> ir.Eqn | None:
+    """The equation that makes an operand, if one does: one of a primitive, if that is given."""
+    eqn = made.get(atom) if isinstance(atom, ir.Var) else None
+    return eqn if eqn is None or prim is None or eqn.primitive is prim else None
 
 
 @ir.once_per_jaxpr
@@ -63,6 +68,12 @@ def users(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, Sequence[ir.Eqn]]:
         for v in ir.vars_in_order(eqn.invars):
             uses.setdefault(v, []).append(eqn)
     return uses
+
+
+def use_counts(jaxpr: ir.Jaxpr) -> Counter[ir.Var]:
+    """How often equations, and the results, use each variable."""
+    places = chain(jaxpr.outvars, *[eqn.invars for eqn in jaxpr.eqns])
+    return Counter(a for a in places if isinstance(a, ir.Var))
 
 
 def used_by(eqns: Iterable[ir.Eqn], outs: Iterable[ir.Atom] = ()) -> set[ir.Var]:

@@ -70,7 +70,7 @@ def _left_of(eqns: Sequence[ir.Eqn]) -> ir.Keep:
 def smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
     """What is left of an equation of which the results in `used` are used, if anything."""
     wanted = [v in used for v in eqn.outvars]
+    if not any(wanted) and not ir.must_stay(eqn):
+        return None
     rule = rules.dce_rules.find(eqn.primitive)
-    if rule is not None:
-        return rule(wanted, eqn)[1]
-    return eqn if any(wanted) or ir.must_stay(eqn) else None
+    return eqn if rule is None else rule(wanted, eqn)[1]

@@ -5,7 +5,6 @@ And the access to a Ref that corresponds to an equation on an array.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -229,7 +228,7 @@ def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.E
     used = ir.used_vars(body.outvars)
     kept: list[ir.Eqn] = []
     for eqn in reversed(body.eqns):
-        changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects)) & refs
+        changed = ir.changed_refs(eqn) & refs
         outside = ir.acts(eqn) or (ir.must_stay(eqn) and not changed)
         if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
             left = transforms.smaller(eqn, used)
@@ -324,8 +323,7 @@ ALONE = Around()
 
 def around(jaxpr: Jaxpr) -> Around:
     """What is around the loops of a jaxpr."""
-    uses = Counter(a for e in jaxpr.eqns for a in e.invars if isinstance(a, ir.Var))
-    uses.update(a for a in jaxpr.outvars if isinstance(a, ir.Var))
+    uses = ir.use_counts(jaxpr)
     made = ir.makers(jaxpr)
     kept = ir.used_vars([*jaxpr.invars, *jaxpr.outvars])
     return Around({v for v in made if uses[v] == 1}, set(uses), made, kept)

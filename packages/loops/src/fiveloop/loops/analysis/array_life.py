@@ -321,8 +321,8 @@ def going_on(p: WhileParams) -> ir.Var | None:
     pairs = [pair for pair in zip(carry, p.body.outvars, strict=True) if pair[0] is not pair[1]]
     writes = [eqn for eqn in p.body.eqns if ir.mutated_positions(eqn.effects)]
     for going, out in pairs:
-        test = ir.maker(out, made)
-        if test is not None and test.primitive is prims.bitwise_and_p and going in test.invars:
+        test = ir.maker(out, made, prims.bitwise_and_p)
+        if test is not None and going in test.invars:
             others = [pair for pair in pairs if pair[0] is not going]
             undone = all(_keeps(new, going, made) is old for old, new in others)
             if undone and all(_writes_back(eqn, going, made) for eqn in writes):
@@ -341,9 +341,8 @@ def _writes_back(write: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     if write.primitive is not primitives.swap_p:
         return False
     kept = _keeps(write.invars[1], going, made)
-    read = None if kept is None else ir.maker(kept, made)
-    place = [write.invars[0], *write.invars[2:]]
-    if read is None or read.primitive is not primitives.get_p or list(read.invars) != place:
+    read = None if kept is None else ir.maker(kept, made, primitives.get_p)
+    if read is None or list(read.invars) != [write.invars[0], *write.invars[2:]]:
         return False
     same: bool = read.params.indexer == write.params.indexer
     return same
@@ -353,8 +352,8 @@ def chooses(eqn: ir.Eqn, going: ir.Var, made: accesses.Made) -> bool:
     """Whether an equation chooses between its second and its third operand by which lanes go on."""
     if eqn.primitive is not prims.select_p:
         return False
-    spread = ir.maker(eqn.invars[0], made)
-    if spread is not None and spread.primitive is prims.broadcast_in_dim_p:
+    spread = ir.maker(eqn.invars[0], made, prims.broadcast_in_dim_p)
+    if spread is not None:
         lanes = tuple(range(going.aval.ndim))
         return spread.invars[0] is going and spread.params.dims == lanes
     return eqn.invars[0] is going

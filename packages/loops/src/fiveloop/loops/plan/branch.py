@@ -7,7 +7,6 @@ a loop of one turn or no turn: XLA copies an array that a branch returns, but no
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -77,8 +76,7 @@ class _Moves:
         self.moved: set[int] = set()
         self.choices: dict[int, ir.Eqn] = {}
         self.writes: list[ir.Eqn] = []
-        self._uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, ir.Var))
-        self._uses.update(a for a in body.outvars if isinstance(a, ir.Var))
+        self._uses = ir.use_counts(body)
         self._made = ir.makers(body)
         changed = ir.mutated_positions(body.effects)
         self._fixed = {v for k, v in enumerate(body.invars) if k not in changed}
@@ -112,8 +110,8 @@ class _Moves:
     def _write(self, eqn: ir.Eqn) -> None:
         """Guard a write, alone on its Ref, that changes nothing where some branches are taken."""
         ref, x = _ref(eqn), eqn.invars[1]
-        choice = ir.maker(x, self._made)
-        if choice is None or choice.primitive is not cond.cond_p or eqn.outvars or not is_large(x):
+        choice = ir.maker(x, self._made, cond.cond_p)
+        if choice is None or eqn.outvars or not is_large(x):
             return
         if ref not in self.names or self._uses[ref] != 1:
             return

@@ -219,7 +219,9 @@ class ChainFinder:
     def find(self, ref: ir.Var) -> Found:
         """The reads of elements that earlier steps wrote; none for a Ref that is not both read and written."""
         users = [e for e in self.p.body.eqns if ref in ir.used_vars(e.invars)]
-        is_used = any(_reads(e, ref) for e in users) and any(_writes(e, ref) for e in users)
+        is_used = any(_reads(e, ref) for e in users) and any(
+            ref in ir.changed_refs(e) for e in users
+        )
         if not isinstance(ref.aval, AbstractRef) or not ref.aval.shape or not is_used:
             return Found()
         found = accesses.accesses_of(self.p.body, ref)
@@ -362,7 +364,3 @@ def _strides(written: int, read: int) -> str:
 def _reads(eqn: ir.Eqn, ref: ir.Var) -> bool:
     places = {k for k, a in enumerate(eqn.invars) if a is ref}
     return any(isinstance(e, ReadEffect) and e.position in places for e in eqn.effects)
-
-
-def _writes(eqn: ir.Eqn, ref: ir.Var) -> bool:
-    return any(eqn.invars[k] is ref for k in ir.mutated_positions(eqn.effects))

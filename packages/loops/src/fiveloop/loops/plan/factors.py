@@ -67,36 +67,31 @@ def shifted(
     x: ir.Var, made: Mapping[ir.Var, ir.Eqn], body: Jaxpr, num_consts: int, nsteps: int
 ) -> Shifted | None:
     """The stack that a value is read from, if it is what a loop carried."""
-    chosen = _made(x, made, "select")
+    chosen = ir.maker(x, made, prims.select_p)
     if chosen is None:
         return None
     pred, start, read = chosen.invars
-    got = _made(read, made, "get")
+    got = ir.maker(read, made, primitives.get_p)
     if got is None or len(got.invars) != 2:
         return None
     fixed = isinstance(start, ir.Literal) or start in body.invars[1 : 1 + num_consts]
-    spread = _made(pred, made, "broadcast_in_dim")
-    first = _made(spread.invars[0] if spread is not None else pred, made, "equal")
+    spread = ir.maker(pred, made, prims.broadcast_in_dim_p)
+    first = ir.maker(spread.invars[0] if spread is not None else pred, made, prims.equal.prim)
     if not fixed or first is None or first.invars[0] is not body.invars[0]:
         return None
     for down, ends, step in (
-        (False, ("maximum", 0), "sub"),
-        (True, ("minimum", nsteps - 1), "add"),
+        (False, (prims.maximum.prim, 0), prims.sub.prim),
+        (True, (prims.minimum.prim, nsteps - 1), prims.add_p),
     ):
-        name, end = ends
-        place = _made(got.invars[1], made, name)
-        moved = _made(place.invars[0], made, step) if place is not None else None
+        limit, end = ends
+        place = ir.maker(got.invars[1], made, limit)
+        moved = place and ir.maker(place.invars[0], made, step)
         if place is None or moved is None or moved.invars[0] is not body.invars[0]:
             continue
         numbers = [literal(eqn.invars[1]) for eqn in (place, moved, first)]
         if numbers == [end, 1, end]:
             return Shifted(got, start, down)
     return None
-
-
-def _made(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn], name: str) -> ir.Eqn | None:
-    eqn = ir.maker(x, made)
-    return eqn if eqn is not None and eqn.primitive.name == name else None
 
 
 @dataclass(slots=True)
@@ -241,8 +236,8 @@ class Places:
 
 def joined_from(x: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> tuple[list[ir.Var], int]:
     """What a value is joined from, and along which axis; itself if it is not."""
-    eqn = made.get(x)
-    if eqn is None or eqn.primitive is not prims.concatenate_p:
+    eqn = ir.maker(x, made, prims.concatenate_p)
+    if eqn is None:
         return [x], 0
     parts = [a for a in eqn.invars if isinstance(a, ir.Var) and a in made]
     is_new = len(set(parts)) == len(eqn.invars)

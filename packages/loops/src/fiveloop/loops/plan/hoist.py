@@ -86,18 +86,9 @@ def _movable(
 
 def _frontier(body: Jaxpr, movable: Mapping[ir.Var, ir.Eqn]) -> dict[ir.Var, list[ir.Eqn]]:
     """The values made by equations that can move and used by those that cannot, with these."""
-    found: dict[ir.Var, list[ir.Eqn]] = {}
-    inside = {id(eqn) for eqn in movable.values()}
-    for eqn in body.eqns:
-        if id(eqn) not in inside:
-            for v in ir.used_vars(eqn.invars):
-                if v in movable:
-                    found.setdefault(v, []).append(eqn)
-    for v in ir.used_vars(body.outvars):
-        if v in movable:
-            found.setdefault(v, [])
-    order = {v: k for k, v in enumerate(movable)}
-    return dict(sorted(found.items(), key=lambda item: order[item[0]]))
+    inside, outs, uses = set(movable.values()), set(body.outvars), ir.users(body)
+    found = {v: [eqn for eqn in uses.get(v, ()) if eqn not in inside] for v in movable}
+    return {v: left for v, left in found.items() if left or v in outs}
 
 
 def _chain(v: ir.Var, movable: Mapping[ir.Var, ir.Eqn]) -> list[ir.Eqn]:

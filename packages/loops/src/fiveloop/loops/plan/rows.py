@@ -172,8 +172,8 @@ def _fills(p: ForParams, k: int) -> bool:
 def _read(jaxpr: Jaxpr, loop: ir.Eqn, k: int, out: ir.Var) -> Row | None:
     """The row that the state `k` of a loop is a copy of, if the loop only reads it at indices."""
     x, users = loop.invars[k], ir.users(jaxpr)
-    read = ir.maker(x, ir.makers(jaxpr))
-    if read is None or read.primitive is not primitives.get_p or out in users:
+    read = ir.maker(x, ir.makers(jaxpr), primitives.get_p)
+    if read is None or out in users:
         return None
     ref, *operands = read.invars
     assert isinstance(x, ir.Var) and isinstance(ref, ir.Var), "unreachable: a Ref is read"

@@ -157,8 +157,8 @@ def _eqn_with_sums(eqn: ir.Eqn, sums: Mapping[ir.Var, Sums], made: Made) -> list
     assert isinstance(ref, ir.Var) and element is not None, "unreachable: it adds to an element"
     before = list[ir.Eqn]()
     if x.aval.shape:
-        shaped = ir.maker(x, made)
-        if shaped is not None and shaped.primitive is prims.reshape_p:
+        shaped = ir.maker(x, made, prims.reshape_p)
+        if shaped is not None:
             x = shaped.invars[0]
         if x.aval.shape:
             before = [rules.new_eqn(prims.reshape_p, [x], prims.ReshapeParams(()))]

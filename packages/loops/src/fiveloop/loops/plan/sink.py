@@ -7,7 +7,6 @@ loop, if the cost model expects this to take less time.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -127,7 +126,7 @@ class Products:
         body: Jaxpr = eqn.params.body
         self.body = body
         self.made = ir.makers(body)
-        self.uses = Counter(a for e in body.eqns for a in e.invars if isinstance(a, ir.Var))
+        self.uses = ir.use_counts(body)
         self.why = ""
         self.terms: list[ir.Eqn] = []
         self.factors: dict[ir.Var, tuple[list[ir.Var], int]] = {}
@@ -427,12 +426,8 @@ def _carried_sum(
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [primitives.get_p, primitives.swap_p]:
         return None
-    total = ir.maker(users[1].invars[1], made)
-    if (
-        total is None
-        or total.primitive is not prims.add_p
-        or users[0].outvars[0] not in total.invars
-    ):
+    total = ir.maker(users[1].invars[1], made, prims.add_p)
+    if total is None or users[0].outvars[0] not in total.invars:
         return None
     if not any(_is_product(a, made) for a in total.invars):
         return None
@@ -449,5 +444,4 @@ def _is_large(ref: ir.Var) -> bool:
 
 
 def _is_product(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> bool:
-    eqn = ir.maker(x, made)
-    return eqn is not None and eqn.primitive is prims.dot_general_p
+    return ir.maker(x, made, prims.dot_general_p) is not None

@@ -216,11 +216,9 @@ def end_flag(body: Jaxpr) -> ir.Var | None:
     if len(branches) != 2 or branches[1].eqns:
         return None
     made = ir.makers(body)
-    number = ir.maker(choice.invars[0], made)
-    if number is None or number.primitive is not prims.convert_p:
-        return None
-    read = ir.maker(number.invars[0], made)
-    if read is None or read.primitive is not primitives.get_p:
+    number = ir.maker(choice.invars[0], made, prims.convert_p)
+    read = number and ir.maker(number.invars[0], made, primitives.get_p)
+    if read is None:
         return None
     flag = read.invars[0]
     if not isinstance(flag, ir.Var) or flag.aval.shape or flag.aval.dtype.kind != "b":

@@ -13,8 +13,6 @@ from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 def replay_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | None]:
     """The operands still used, and the smaller equation; None if nothing is left of it."""
     p: ReplayParams = eqn.params
-    if not any(used) and not ir.must_stay(eqn):
-        return [False] * len(eqn.invars), None
     ahead, back = util.split_list(used, [p.num_forward])
     smaller, kept = needed(p, ahead, back)
     slots = [k for k, c in zip(p.parts(kept)[1], p.cached, strict=False) if c]

@@ -15,8 +15,6 @@ def while_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | N
     if not any(used[p.num_carry :]):
         p = replace(p, kept=())
     used = [u or (bool(p.kept) and p.kept[k]) for k, u in enumerate(used[: p.num_carry])]
-    if not any(used) and not ir.must_stay(eqn):
-        return [False] * len(eqn.invars), None
 
     def step(mask: util.Mask) -> util.Mask:
         """What the next step, the condition and the results need of what is carried."""
