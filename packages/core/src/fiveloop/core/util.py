@@ -147,12 +147,9 @@ def fixpoint(
     raise CoreError(f"the fixpoint of {what} did not settle on a mask of {len(current)}")
 
 
-def dedupe(xs: Iterable[T], key: Callable[[T], Any] = id) -> list[T]:
-    """The first of each item, by identity unless told otherwise."""
-    seen: dict[Any, T] = {}
-    for x in xs:
-        seen.setdefault(key(x), x)
-    return list(seen.values())
+def dedupe(xs: Iterable[T]) -> list[T]:
+    """Each object once, in order, by identity."""
+    return list({id(x): x for x in xs}.values())
 
 
 class OfThread(threading.local, Generic[T]):

@@ -12,7 +12,14 @@ import numpy as np
 from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api.flatten import argument_name, check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
-from fiveloop.loops.common import as_choice, as_count, as_flag, check_values, wrong_type
+from fiveloop.loops.common import (
+    as_choice,
+    as_count,
+    as_flag,
+    check_one_size,
+    check_values,
+    wrong_type,
+)
 from fiveloop.loops.options import How, Scan, as_progress
 from fiveloop.loops.progress.api import Shown
 from fiveloop.loops.scan.api import scan_of
@@ -221,9 +228,7 @@ def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence
             raise ValueError(
                 f"{_named(fun, k)} is a batch, and must hold at least one array, got {args[k]!r}"
             )
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"accumulate_grads of {function_name(fun)}: first axes differ: {shown}")
+    check_one_size(f"accumulate_grads of {function_name(fun)}: first axes", sizes)
 
 
 def _numbers(name: str, argnums: Any) -> list[int]:

@@ -188,7 +188,5 @@ def _common_size(leaves: Leaves, axes: Sequence[int], tree: TreeDef) -> int:
     }
     if not sizes:
         raise ValueError(f"associative_scan: elems must hold at least one array, got {tree}")
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"associative_scan: lengths along the axis differ: {shown}")
+    common.check_one_size("associative_scan: lengths along the axis", sizes)
     return next(iter(sizes.values()))

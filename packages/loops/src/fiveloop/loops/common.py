@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from operator import index
 from typing import Any, TypeVar
@@ -419,6 +419,13 @@ def carried_refs(name: str, carry: Any) -> CarriedRefs | None:
     refs = [x if isinstance(x, Ref) else others for x in leaves]
     flatten.check_mutable(carry, refs, lambda path: f"{name}{pytree.keystr(path)}")
     return CarriedRefs(name, tree, leaves)
+
+
+def check_one_size(what: str, sizes: Mapping[str, Any]) -> None:
+    """Refuse axes of different sizes, which are given by name."""
+    if len(set(sizes.values())) > 1:
+        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise ValueError(f"{what} differ: {shown}")
 
 
 def _slice(ref: Ref, index: Any) -> Ref:

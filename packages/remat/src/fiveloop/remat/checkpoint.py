@@ -170,12 +170,9 @@ def checkpoint_split(
     halves = set_apart([known], staged, cut.out_unknown, kept)
     if halves.again:
         # What is computed here for its own sake may be merged with what is computed here to go back.
-        halves.again = [_unmarked(e) for e in halves.again]
+        here = [replace(e.params, recomputes=False) for e in halves.again]
+        halves.again = [e.replace(params=p) for e, p in zip(halves.again, here, strict=True)]
     return halves
-
-
-def _unmarked(eqn: extend.Eqn) -> extend.Eqn:
-    return eqn.replace(params=replace(eqn.params, recomputes=False))
 
 
 def checkpoint_transpose(

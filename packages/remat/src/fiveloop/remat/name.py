@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -54,33 +54,19 @@ def name_jvp(primals: ad.Values, tangents: ad.Tangents, p: NameParams) -> ad.Dua
     return trace.bind(name_p, *primals, params=p), list(tangents)
 
 
-def name_transpose(cts: ad.Tangents, operands: ad.Operands, p: NameParams) -> ad.Cotangents:
-    """The cotangent as it is."""
-    return list(cts)
-
-
-def name_impl(values: ad.Values, p: NameParams) -> list[Value]:
-    """The value as it is."""
-    return list(values)
-
-
 def name_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: NameParams) -> ad.Batched:
     """The batch under the same label."""
     return trace.bind(name_p, *operands, params=p), list(dims)
 
 
-def _lower(ctx: Any, operands: Sequence[Any], p: NameParams) -> list[Any]:
-    return list(operands)
-
-
 rules.define(
     name_p,
     abstract_eval=rules.pure(lambda avals, p: list(avals)),
-    lower=_lower,
-    impl=name_impl,
+    lower=lambda ctx, operands, p: list(operands),
+    impl=lambda values, p: list(values),
     jvp=name_jvp,
     batch=name_batch,
-    transpose=name_transpose,
+    transpose=lambda cts, operands, p: list(cts),
     cost=lambda avals, p: rules.Cost(0, 0, again=True),
     label=lambda p: p.name,
 )

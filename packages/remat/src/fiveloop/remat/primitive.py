@@ -41,3 +41,9 @@ class CheckpointParams:
 
 
 checkpoint_p: extend.Primitive[CheckpointParams] = extend.Primitive("checkpoint")
+
+
+def in_checkpoint(params: CheckpointParams) -> Jaxpr:
+    """A jaxpr that is one checkpoint."""
+    eqn = extend.new_eqn(checkpoint_p, params.jaxpr.invars, params)
+    return params.jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)

@@ -11,7 +11,7 @@ from fiveloop.core import ad, arrays, ir, prims
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import access, parse
-from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span, is_dynamic
+from fiveloop.core.ir.indexer import At, Entry, Indexer, Pick, Span, is_dynamic, is_one
 
 Position: TypeAlias = Value | int
 Label: TypeAlias = int | str
@@ -147,7 +147,7 @@ def _keeps_new_axis(axis: Axis) -> bool:
     """Whether an entry, for an axis of size one that the array does not have, keeps it or leaves it out."""
     if axis.drops and axis.operand is not None:
         return False
-    return isinstance(axis.entry, At) or (isinstance(axis.entry, Span) and axis.entry.size == 1)
+    return is_one(axis.entry)
 
 
 def _combined(outer: Axis, inner: Axis) -> tuple[Entry, Position | None] | None:

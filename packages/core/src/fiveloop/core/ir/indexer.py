@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.avals import Dim, Shape, is_more, same_dim
@@ -209,6 +209,11 @@ class Indexer:
 def is_dynamic(e: Entry) -> bool:
     """Whether an entry takes an operand."""
     return isinstance(e, Pick) or (isinstance(e, (At, Span)) and e.start is None)
+
+
+def is_one(e: Entry) -> TypeGuard[At | Span]:
+    """Whether an entry takes one position of its axis, which the result may have or not."""
+    return isinstance(e, At) or (isinstance(e, Span) and e.size == 1)
 
 
 def _is_outside(e: Entry, size: Dim) -> bool:

@@ -352,17 +352,10 @@ def _turning(t: Value, y: Value, x: Value) -> Value | None:
     return mul(mul(y, 1j), convert.convert(turn, x.dtype))
 
 
-def _unsigned_sign(b: hlo.Builder, x: hlo.IRValue, /) -> hlo.IRValue:
-    """StableHLO's sign takes no unsigned integers."""
-    if x.dtype.kind != "u":
-        return hlo.sign(b, x)
-    return hlo.min(b, x, hlo.constant(b, 1, x.shape, x.dtype))
-
-
 sign: family.Unary = family.unary(
     "sign",
     "-1, 0 or 1 as an element is negative, zero or positive; z/|z| of a complex number.",
-    _unsigned_sign,
+    hlo.sign,
     _turning,
     kinds="iufc",
 )

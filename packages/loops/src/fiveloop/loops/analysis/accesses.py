@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fiveloop.core import Jaxpr, ir, prims, rules, trace, transforms
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, whole_indexer
+from fiveloop.core.ir.indexer import At, Indexer, Lane, Span, is_one, whole_indexer
 from fiveloop.loops.analysis.integers import Affine, Integers, affine
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.primitives.for_loop import by_operand, for_p
@@ -79,9 +79,7 @@ class RefAccess:
         """The single place on an axis that is accessed; None if there are others, or it is not affine."""
         indexer: Indexer = self.eqn.params.indexer
         entry = indexer.entries[axis]
-        if indexer.lead:
-            return None
-        if not isinstance(entry, At) and not (isinstance(entry, Span) and entry.size == 1):
+        if indexer.lead or not is_one(entry):
             return None
         if entry.start is not None:
             return Affine(0, entry.start)
@@ -145,10 +143,9 @@ def unknown_places(
         if place is not None and not is_within(place, size, nsteps):
             low, high = place.ends(nsteps)
             return f"from {low} to {high}, and places are from 0 to {size - 1}"
-        is_one = isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
-        if isinstance(entry, Span) and not is_one:
+        if isinstance(entry, Span) and not is_one(entry):
             return "a slice at a time"
-        if place is None and is_one and not is_fixed(axis):
+        if place is None and is_one(entry) and not is_fixed(axis):
             return "at an index that is not `a * i + b` in the counter `i`"
         if place is not None and not place.step:
             return "at one place in all steps"

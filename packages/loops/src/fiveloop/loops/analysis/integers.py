@@ -296,7 +296,7 @@ def _marked_eqn(eqn: ir.Eqn, known: Integers) -> ir.Eqn:
         least = None if accesses.is_access(eqn) else 0
         extents = [e.extent if isinstance(e, Span) else 1 for e in indexer.entries]
         found = zip(indexer.dynamic_axes, given[-len(index(eqn)) :], strict=True)
-        if all(_fits(x, shape[k], extents[k], least) for k, x in found):
+        if all(fits(x, shape[k], extents[k], least) for k, x in found):
             return eqn.replace(params=replace(p, indexer=indexer.fitting()))
     elif eqn.primitive in (for_loop.for_p, closed_call_p, cond.cond_p):
         return _with_bodies(eqn, given)
@@ -317,7 +317,7 @@ def inside_loop(eqn: ir.Eqn, given: Sequence[Integer | None]) -> list[Integer | 
     return [counter(p.nsteps), *consts]
 
 
-def _fits(found: Integer | None, size: Any, extent: Any, least: Any = None) -> bool:
+def fits(found: Integer | None, size: Any, extent: Any, least: Any = None) -> bool:
     """Whether all indices of a range are in bounds; single ones may count from the end, down to `least`."""
     if found is None or not isinstance(size, int) or not isinstance(extent, int):
         return False

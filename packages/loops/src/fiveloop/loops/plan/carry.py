@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fiveloop.core import Jaxpr, Value, ir, prims, rules, trace
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.index import access, parse
-from fiveloop.core.ir.indexer import At, Span
+from fiveloop.core.ir.indexer import Span, is_one
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, without_end
@@ -294,8 +294,7 @@ class ChainFinder:
         """The operand of an access on an axis, or the first that is equal to it; None without one of its own."""
         indexer = access.eqn.params.indexer
         entry = indexer.entries[axis]
-        is_single = isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)
-        if not is_single or entry.start is not None:
+        if not is_one(entry) or entry.start is not None:
             return None
         return self.equal.known(access.operands[indexer.dynamic_axes.index(axis)])
 

@@ -138,16 +138,9 @@ def _filled(
     if out in jaxpr.outvars or indexer.result_shape != out.aval.shape or not _fills(p, k):
         return None
     axes = zip(operands, indexer.dynamic_axes, strict=True)
-    drops = indexer.drops and not all(_is_within(x, ref, axis, numbers) for x, axis in axes)
+    places = [(integers.integer(x, numbers), ref.aval.shape[axis]) for x, axis in axes]
+    drops = indexer.drops and not all(integers.fits(x, size, 1, 0) for x, size in places)
     return Row(ref, indexer, operands, write, drops)
-
-
-def _is_within(x: ir.Atom, ref: ir.Var, axis: int, numbers: integers.Integers) -> bool:
-    """Whether an index is in range."""
-    number, size = integers.integer(x, numbers), ref.aval.shape[axis]
-    if number is None or not ir.is_constant(size):
-        return False
-    return number.low >= 0 and number.high < size
 
 
 def _fills(p: ForParams, k: int) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from fiveloop.core import Value, ad, errors, prims, pytree
 from fiveloop.core.trace.tracer import Tracer
+from fiveloop.loops.common import check_one_size
 from fiveloop.loops.tracing import check_steps
 
 
@@ -49,7 +50,5 @@ def leading_axes(what: str, xs: Any, leaves: ad.Values) -> dict[str, int]:
 
 def common_length(what: str, sizes: Mapping[str, int]) -> int:
     """The number that all of them name."""
-    if len(set(sizes.values())) > 1:
-        shown = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ValueError(f"{what}: leading axes differ: {shown}")
+    check_one_size(f"{what}: leading axes", sizes)
     return check_steps(f"{what}: the number of steps", next(iter(sizes.values())))

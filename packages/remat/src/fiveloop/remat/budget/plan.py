@@ -102,7 +102,7 @@ class Planner:
         ]
         alike |= {c.estimates: c for c in faster if c.estimates not in alike}
         self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
-        first = [sorted(kind, key=_bytes_of)[:FIRST] for kind in kinds]
+        first = [sorted(kind, key=lambda c: c.bytes)[:FIRST] for kind in kinds]
         middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
         all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
         self.known = self.plans if all_told else [self.all, *middle, *chain.from_iterable(first)]
@@ -269,10 +269,6 @@ class Planner:
             if (c in self.known or need <= size) and self.bytes_of(c) <= size:
                 return replace(c, bytes=self.bytes_of(c))
         return None
-
-
-def _bytes_of(c: Candidate) -> int:
-    return c.bytes
 
 
 def _policy_of(plan: Plan) -> transforms.Policy:

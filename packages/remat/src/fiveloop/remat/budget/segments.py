@@ -9,7 +9,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Parts, Plan, Save
 from fiveloop.remat.budget.stages import Program, Stage, unknown_vars, without_calls
 from fiveloop.remat.policies import as_it_is, everything_saveable, first_of, nothing_saveable
-from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p, in_checkpoint
 
 
 def with_given(policy: transforms.Policy, given: transforms.Policy | None) -> transforms.Policy:
@@ -56,9 +56,8 @@ class Segments:
 
     def in_one(self, jaxpr: Jaxpr) -> Jaxpr:
         """A program by a plan in one checkpoint, whose policy is the user's where that has an opinion."""
-        params = CheckpointParams(jaxpr, with_given(as_it_is, self.given), self.origin)
-        eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
-        return jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
+        policy = with_given(as_it_is, self.given)
+        return in_checkpoint(CheckpointParams(jaxpr, policy, self.origin))
 
     def _eqns(self, plan: Plan) -> list[ir.Eqn]:
         return [eqn for step in plan for eqn in self._step(step)]

@@ -20,7 +20,6 @@ from fiveloop.remat.name import name_p
 from fiveloop.remat.policies import as_written
 from fiveloop.remat.primitive import checkpoint_p
 from fiveloop.remat.residuals import (
-    Need,
     Residual,
     choice_of,
     choices_in,
@@ -471,19 +470,11 @@ def _as_dict(r: Residual) -> dict[str, Any]:
         "label": r.label,
         "path": list(r.path),
         "source": place_in_program(r.source),
-        "needed_by": [_need_as_dict(n) for n in r.needed_by],
+        "needed_by": [{**asdict(n), "source": place_in_program(n.source)} for n in r.needed_by],
         "policy": r.policy,
         "verdict": r.verdict,
         "reason": r.reason,
         "flops": r.flops,
-    }
-
-
-def _need_as_dict(need: Need) -> dict[str, Any]:
-    return {
-        "primitive": need.primitive,
-        "source": place_in_program(need.source),
-        "again": need.again,
     }
 
 

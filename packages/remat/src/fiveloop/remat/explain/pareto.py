@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, rules, trace, transforms
+from fiveloop.core import Jaxpr, trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
@@ -27,7 +27,7 @@ from fiveloop.remat.budget.amount import (
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
-from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p
+from fiveloop.remat.primitive import CheckpointParams, Origin, in_checkpoint
 from fiveloop.remat.timeline import backward_begins, timeline
 
 BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -190,7 +190,7 @@ def pareto(
         )
     points = _of_plans(planned)
     for way, policy in judges:
-        whole = _whole(_params(jaxpr, name, policy, None))
+        whole = in_checkpoint(_params(jaxpr, name, policy, None))
         points.append(_point(way, residuals.split_in_halves(whole, names)))
     points.append(_point("no checkpoint", residuals.split_in_halves(jaxpr, names)))
     points.sort(key=lambda p: (p.peak, p.milliseconds))
@@ -218,7 +218,7 @@ def _params(
 
 def _within(name: str, params: CheckpointParams, names: Sequence[str]) -> tuple[int, ParetoPoint]:
     """What a budget comes to, and the bytes that its plan needs; 0 if there is nothing to differentiate."""
-    halves = residuals.split_in_halves(_whole(params), names)
+    halves = residuals.split_in_halves(in_checkpoint(params), names)
     # The first is that of the whole, budgets within follow.
     choices = residuals.choices_in(halves.known)
     size = choices[0].bytes if choices else 0
@@ -236,13 +236,6 @@ def _of_plans(found: Iterable[tuple[int, ParetoPoint]]) -> list[ParetoPoint]:
         fastest = min(fastest, point.milliseconds)
         points.setdefault((point.peak, fastest), replace(point, milliseconds=fastest))
     return [*points.values()]
-
-
-def _whole(params: CheckpointParams) -> Jaxpr:
-    """A jaxpr that is one checkpoint."""
-    jaxpr = params.jaxpr
-    eqn = rules.new_eqn(checkpoint_p, jaxpr.invars, params)
-    return jaxpr.replace(eqns=[eqn], outvars=eqn.outvars)
 
 
 def _point(name: str, halves: residuals.Halves) -> ParetoPoint:

@@ -23,7 +23,7 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.index import access as indexing
 from fiveloop.core.index import bounds as index_bounds
 from fiveloop.core.index import overlap as index_overlap
-from fiveloop.core.ir.indexer import At, Entry, Indexer, Span, around_block, is_dynamic
+from fiveloop.core.ir.indexer import Entry, Indexer, Span, around_block, is_dynamic, is_one
 from fiveloop.state.discharge import table
 from fiveloop.state.discharge.table import Cell, Operands, Place, Write
 
@@ -459,11 +459,8 @@ def same_number(x: Value, y: Value) -> bool:
 
 def is_whole(indexer: Indexer, shape: Sequence[int]) -> bool:
     """Whether an index names all elements, each at its own place."""
-    if indexer.result_shape != tuple(shape) or indexer.new_axes or indexer.lead:
-        return False
-    return all(
-        getattr(e, "start", None) == 0 and getattr(e, "stride", 0) == 1 for e in indexer.entries
-    )
+    same_shape = indexer.result_shape == tuple(shape) and not indexer.new_axes
+    return same_shape and indexer.is_all_of(tuple(shape))
 
 
 def _pairs(x: Place, y: Place) -> Relation:
@@ -480,7 +477,7 @@ def _pairs(x: Place, y: Place) -> Relation:
 
 def _position(entry: Entry, positions: Iterator[Value]) -> Value | None:
     """The position of an entry that selects a single element; None for other entries."""
-    if not (isinstance(entry, At) or (isinstance(entry, Span) and entry.size == 1)):
+    if not is_one(entry):
         return None
     if entry.start is not None:
         return arrays.Scalar(np.asarray(entry.start, np.int32))
