@@ -79,11 +79,8 @@ def _pay(dims: ad.BatchAxes, p: CondParams, some: Sequence[Jaxpr]) -> bool:
     return bool(spared * OPERATION >= PLACED + moved * MOVED)
 
 
-def _repeats(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr has a loop whose number of steps is not known."""
-    return any(
-        e.primitive is while_p or any(map(_repeats, ir.jaxprs_in(e.params))) for e in jaxpr.eqns
-    )
+_repeats = ir.holding(while_p)
+"""Whether a jaxpr has a loop whose number of steps is not known."""
 
 
 def _block_size(size: int, p: CondParams) -> int:

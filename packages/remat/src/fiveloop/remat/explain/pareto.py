@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, trace, transforms
+from fiveloop.core import trace, transforms
 from fiveloop.core.api import flatten
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import asdict, dataclass, replace
@@ -18,7 +18,6 @@ from fiveloop.remat import residuals
 from fiveloop.remat.budget.amount import (
     BYTES,
     TIMES,
-    Amount,
     UnattainableError,
     amount,
     shown,
@@ -176,7 +175,8 @@ def pareto(
     planned: list[tuple[int, ParetoPoint]] = []
     missed: dict[str, int] = {}
     for given in budgets:
-        params = _params(jaxpr, name, known.undecided, amount(given, "pareto: a budget"))
+        budget = amount(given, "pareto: a budget")
+        params = CheckpointParams(jaxpr, known.undecided, Origin(name), budget=budget)
         way = f"budget={given.item() if isinstance(given, np.generic) else given!r}"
         try:
             planned.append(_within(way, params, names))
@@ -190,7 +190,7 @@ def pareto(
         )
     points = _of_plans(planned)
     for way, policy in judges:
-        whole = in_checkpoint(_params(jaxpr, name, policy, None))
+        whole = in_checkpoint(CheckpointParams(jaxpr, policy, Origin(name)))
         points.append(_point(way, residuals.split_in_halves(whole, names)))
     points.append(_point("no checkpoint", residuals.split_in_halves(jaxpr, names)))
     points.sort(key=lambda p: (p.peak, p.milliseconds))
@@ -208,12 +208,6 @@ def _judges(policies: Iterable[transforms.Policy]) -> list[tuple[str, transforms
         (known.as_written(p), transforms.as_policy("pareto: a policy", p))
         for p in dict.fromkeys(policies)
     ]
-
-
-def _params(
-    jaxpr: Jaxpr, name: str, policy: transforms.Policy, budget: Amount | None
-) -> CheckpointParams:
-    return CheckpointParams(jaxpr, policy, Origin(name), budget=budget)
 
 
 def _within(name: str, params: CheckpointParams, names: Sequence[str]) -> tuple[int, ParetoPoint]:
