@@ -1,6 +1,6 @@
 """The base of fiveloop: transforms of array programs, arrays, and programs as data.
 
-What one needs to add primitives, types and effects is in `fiveloop.core.extend`.
+`fiveloop.core.extend` has the names for adding primitives, types and effects.
 """
 
 from . import closed_call as _closed_call

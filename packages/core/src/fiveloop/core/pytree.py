@@ -81,7 +81,7 @@ def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """Give the leaves of a tree, in order.
+    """The leaves of a tree, in order.
 
     >>> tree_leaves({"b": 2, "a": (0, 1)})
     [0, 1, 2]
@@ -90,7 +90,7 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 
 
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
-    """Give the structure of a tree: equal for trees that differ in their leaves only.
+    """The structure of a tree: equal for trees that differ in their leaves only.
 
     >>> tree_structure([1, 2]) == tree_structure([3, 4])
     True
@@ -263,7 +263,7 @@ def tree_flatten_with_path(
 
 
 def keystr(path: KeyPath) -> str:
-    """Print a path the way one would write it in Python, `['layers'][0].w`.
+    """A path as text, as it is written in Python: `['layers'][0].w`.
 
     >>> keystr(tree_flatten_with_path([{"w": 1}])[0][0][0])
     "[0]['w']"

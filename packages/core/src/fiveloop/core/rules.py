@@ -24,7 +24,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a value at the boundary between the known and the staged half."""
+    """Whether a value is saved for the staged half, recomputed there, or moved to another memory."""
 
     kind: str
     reason: str = ""

@@ -83,8 +83,7 @@ def accumulate_grads(
     aux_reduction: Reduction = "mean",
     progress: Shown = False,
 ) -> Callable[..., Any]:
-    """As `value_and_grad(fun)` of a batch that is split into `microbatches` equal parts, which run one after the
-    other.
+    """`value_and_grad(fun)` for a batch that is split into `microbatches` equal parts, which run one after the other.
 
     The arguments `batch_argnums` are pytrees of arrays with the batch in the first axis; the others are the same for
     all parts. Value and gradient are the mean over the parts, or the sum, according to `reduction`: those of the

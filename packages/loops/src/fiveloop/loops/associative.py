@@ -30,11 +30,12 @@ def associative_scan(
 ) -> T:
     """The running results `x[0]`, `fn(x[0], x[1])`, `fn(fn(x[0], x[1]), x[2])`, ... along an axis of `elems`.
 
-    `elems` is a pytree of arrays of one length along `axis`. `fn(a, b)` is associative; it is given slices of
-    several elements at once, with `axis` in its place, and works on each pair of them alone. With `reverse`
-    results run from the end. Pairs are combined, then pairs of pairs: about 2 n calls' worth of work in
-    2 log2(n) rounds. With `block`, blocks of that many elements are run through in order, all blocks at once,
-    and only their totals are combined in rounds: less memory and less to compile, `block` more rounds.
+    `elems` is a pytree of arrays of one length along `axis`. `fn(a, b)` must be associative. It is called with slices
+    of several elements at once, which keep `axis`, and must combine each pair of elements independently of the others.
+    With `reverse` the results run from the end. Pairs are combined, then pairs of pairs: about 2 n calls' worth of work
+    in 2 log2(n) rounds. With `block`, blocks of that many elements are scanned in order, all blocks at once, and only
+    the totals of the blocks are combined in rounds: this takes less memory and compiles faster, but runs `block` more
+    rounds.
 
     Raises TypeError if `fn` changes the structure or the types; ValueError if lengths along `axis` differ.
 

@@ -22,18 +22,18 @@ class Planning:
     promote     : a carried array that is only indexed and updated at indices becomes a Ref
     constants   : a constant that is read at indices becomes a Ref, whose derivative touches only what was read
     hoist       : a value that is the same in every step is computed once, before the loop
-    fold        : several writes of a step to one element become one, and a read of an element just written its value
+    fold        : several writes of a step to one element become one; a read of an element just written takes the value
     carry       : an element that a step writes is carried to the step that reads it, not read again
-    scalars     : elements of a Ref to which steps add, a few and the same ones, have a sum each
+    scalars     : if all steps add to the same few elements of a Ref, each of these elements has a sum of its own
     sink        : products that a loop sums, and does not read, become one contraction after it
     fuse        : an array that only the loop reads, one slot per step, is computed slot by slot, where that is cheap
     branch      : large elements that only one branch of a `cond` reads or writes are read or written in that branch
     unroll      : short steps that depend on the step before are compiled several per iteration, if `unroll` is "auto"
-    rows        : an array that an inner loop fills for a row of an outer loop's array, or reads from one, is that row
+    rows        : an inner loop that fills or reads a row of an outer loop's array uses the row itself, not a copy
     ranges      : an index that is in bounds by the range of the counter is not checked at run time
     passthrough : a residual that a state, an output or a carry contains is read from there, and not saved again
 
-    `tell` records what each step did, which `explain` prints.
+    `tell` records the decision of each step, for `explain`.
 
     >>> Planning(sink=False).sink
     False
@@ -79,7 +79,7 @@ def current_planning() -> Planning:
 def planning(everything: bool | None = None, /, **steps: bool) -> Iterator[Planning]:
     """Within the block, loops are traced with some planning steps on or off; `planning(False)` turns all of them off.
 
-    The choice belongs to the loop under all transforms. A jitted function that was traced outside the block is traced
+    The choice stays with the loop under all transforms. A jitted function that was traced outside the block is traced
     again.
 
     >>> from fiveloop.loops import fori_loop

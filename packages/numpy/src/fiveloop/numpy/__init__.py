@@ -1,8 +1,8 @@
 """The names of NumPy and the Python Array API standard, on fiveloop arrays.
 
-Functions take arrays, NumPy arrays and Python numbers, broadcast by NumPy's rules, and promote dtypes so that
-Python numbers yield to arrays. What a function is given may be traced: all of them have derivatives and batches
-where that makes sense.
+Functions take arrays, NumPy arrays and Python numbers, broadcast by NumPy's rules, and promote dtypes so that Python
+numbers yield to arrays. Arguments may be traced: all functions can be differentiated and batched, where that has a
+meaning.
 """
 
 from . import linalg as linalg

@@ -19,7 +19,7 @@ newaxis = None
 
 
 class ScalarType:
-    """A dtype by name, wherever one is wanted; called, it makes an array of what it is given in that dtype.
+    """A dtype, to be given wherever a dtype is expected; a call makes an array of its argument in that dtype.
 
     >>> fnp.float32(2), fnp.ones(1, fnp.int8).dtype == fnp.int8
     (Array(2., dtype=float32), True)

@@ -172,7 +172,7 @@ def ones(shape: Any, dtype: Any = np.float32) -> Value:
 
 
 def empty(shape: Any, dtype: Any = np.float32) -> Value:
-    """An array to be filled; its elements are zeros, for arrays are immutable.
+    """An array of zeros; arrays are immutable, so it cannot be filled later.
 
     >>> fnp.empty(2)
     Array([0., 0.], dtype=float32)
@@ -198,7 +198,7 @@ def _filled_like(fun: str, x: ArrayLike, fill_value: ArrayLike, dtype: Any, shap
 
 
 def zeros_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
-    """Zeros of the shape and dtype of `x`, which may be a Ref: then of what it holds.
+    """Zeros of the shape and dtype of `x`; for a Ref, of its contents.
 
     >>> fnp.zeros_like(np.ones(2, np.int32))
     Array([0, 0], dtype=int32)
@@ -216,7 +216,7 @@ def ones_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
 
 
 def empty_like(x: ArrayLike, dtype: Any = None, *, shape: Any = None) -> Value:
-    """An array of the shape and dtype of `x` to be filled; its elements are zeros.
+    """An array of zeros with the shape and dtype of `x`.
 
     >>> fnp.empty_like(np.ones(2))
     Array([0., 0.], dtype=float64)

@@ -492,7 +492,7 @@ def nan_to_num(
 ) -> Value:
     """Each element, with NaN and the infinities replaced; by default infinities by the greatest finite number.
 
-    `copy` means nothing, as arrays are immutable.
+    `copy` is ignored, as arrays are immutable.
 
     >>> fnp.nan_to_num(np.array([np.nan, np.inf, 1.0]), posinf=9.0)
     Array([0., 9., 1.], dtype=float64)

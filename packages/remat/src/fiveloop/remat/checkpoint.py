@@ -67,11 +67,12 @@ def checkpoint(
     Without a function it is a decorator: `@checkpoint(policy=...)`; TypeError if `fun` is given and is no function. The
     logger "fiveloop.remat" warns if a name in a policy labels no value of `fun`.
 
-    With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no
-    more temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text
-    ("2GiB", "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, room for saving everything; text
-    without a unit is read as the number that it writes. The verdicts of a policy beside it come first. Raises
-    UnattainableError, a ValueError whose `least` is the least memory of any plan, if no plan is within the budget.
+    With a `budget` of memory, the saved values are chosen so that the gradient of `fun`, compiled alone, needs no more
+    temporary memory than that, in the least estimated time. A budget is a number of bytes as an int or as text ("2GiB",
+    "24 MB"), or a fraction from 0.0, the least memory of any plan, to 1.0, room for saving everything; text without a
+    unit is read as the number that it writes. If a policy is given too, the budget decides only where the policy has no
+    opinion. Raises UnattainableError, a ValueError whose `least` is the least memory of any plan, if no plan is within
+    the budget.
 
     >>> import fiveloop.numpy as fnp
     >>> from fiveloop.core import grad

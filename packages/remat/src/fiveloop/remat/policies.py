@@ -45,22 +45,22 @@ __all__ = [
 util.show_public_names(globals())
 
 PREFER_SAVE = rules.Weigh(memory_cost=1.0, share=0.5)
-"""A verdict: save, unless an operation or two can compute the value again."""
+"""A verdict: save, unless one or two operations can recompute the value."""
 
 PREFER_RECOMPUTE = rules.Weigh(memory_cost=1e4, share=1e4)
-"""A verdict: compute again, unless that takes a contraction, reduction, sort or loop; then save."""
+"""A verdict: recompute, unless that takes a contraction, reduction, sort or loop; then save."""
 
 everything_saveable = transforms.EverythingSaveable()
-"""Save whatever the backward pass uses, and compute nothing again; in a loop too, where that is not the default."""
+"""Save all values that the backward pass uses, and recompute nothing; in a loop too, where that is not the default."""
 
 nothing_saveable = transforms.NothingSaveable()
-"""Save the arguments alone, and compute everything again; the default of `checkpoint`."""
+"""Save the arguments alone, and recompute everything; the default of `checkpoint`."""
 
 undecided = transforms.FirstOf(())
 """No opinion of any equation: a budget decides alone."""
 
 minimum_cut = transforms.MinimumCut()
-"""Save the values for which bytes and operations done again cost least: the default of loops without a checkpoint.
+"""Save the values for which saved bytes and recomputed operations cost least: the default outside checkpoints.
 
 `fiveloop.core.MinimumCut(memory_cost=..., compute_cost=..., share=...)` is the same at other prices.
 """
@@ -82,7 +82,7 @@ as_it_is = CutInBranches()
 
 @dataclass(frozen=True)
 class DotsSaveable(transforms.Composable):
-    """Save the results of contractions by a verdict; those with batch dimensions only if `batched`."""
+    """A verdict, by default to save, for contractions; for those with batch dimensions only if `batched`."""
 
     batched: bool = True
     verdict: rules.Verdict = SAVE
@@ -93,7 +93,7 @@ class DotsSaveable(transforms.Composable):
 
 
 dots_saveable = checkpoint_dots = DotsSaveable()
-"""Save the results of matrix products, and compute the rest again."""
+"""Save the results of matrix products, and recompute the rest."""
 
 dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = DotsSaveable(batched=False)
 """Save the results of matrix products without batch dimensions: those with weights, not those of attention."""

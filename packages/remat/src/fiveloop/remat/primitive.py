@@ -25,9 +25,9 @@ AGAIN = Origin("computed again")
 class CheckpointParams:
     """The jaxpr that is called, the policy of its residuals, and the checkpoint that it comes from.
 
-    `recomputes` marks the half that computes again what was not saved; XLA may merge that with the first computation
-    unless `prevent_cse`. With a `budget` the jaxpr becomes one of checkpoints when it is split; `choice` is the plan.
-    `unlabelled` are names in the policy that label nothing, unless custom rules in the jaxpr do so.
+    `recomputes` marks the half that recomputes the values that were not saved; XLA may merge that with the first
+    computation unless `prevent_cse`. With a `budget` the jaxpr becomes one of checkpoints when it is split; `choice` is
+    the plan. `unlabelled` are names in the policy that label nothing, unless custom rules in the jaxpr do so.
     """
 
     jaxpr: Jaxpr

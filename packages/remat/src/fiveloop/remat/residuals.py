@@ -69,7 +69,7 @@ class Residual:
 
     @property
     def bytes(self) -> int:
-        """Its size, that of all steps of a loop together."""
+        """Its bytes; those of all steps of a loop together."""
         return ir.size_of(self.aval.shape) * self.aval.dtype.itemsize
 
     @property
@@ -107,7 +107,7 @@ class SavedResiduals:
 
     @property
     def bytes(self) -> int:
-        """The size of all of them."""
+        """The bytes of all residuals."""
         return sum(r.bytes for r in self.residuals)
 
     def __str__(self) -> str:

@@ -72,7 +72,7 @@ def freeze(ref: Ref) -> Value: ...
 @overload
 def freeze(ref: T) -> T: ...
 def freeze(ref: Any) -> Any:
-    """The final contents of a Ref, or of a pytree of Refs; the Ref cannot be used afterwards.
+    """The final contents of a Ref, or of a pytree of Refs; a frozen Ref cannot be used any more.
 
     Raises FrozenRefError, with the line where it was frozen, if the Ref has been frozen before.
 
@@ -227,7 +227,7 @@ def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
 @overload
 def run_state(f: Callable[[T], None]) -> Callable[[object], pytree.Pytree]: ...
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
-    """A function of values from a function of Refs: it makes Refs, runs `f` on them, and freezes them.
+    """The function that makes Refs of its argument, runs `f` on them, and returns their final contents.
 
     >>> def double(r):
     ...     r[...] = r[...] * 2.0

@@ -139,7 +139,7 @@ class KeyStream:
         return core_keys.split(self.key(), num)
 
     def fork(self, num: int) -> KeyStream:
-        """The streams of `num` lanes, to be passed to `vmap`, in one object: each starts from a key of its own."""
+        """A stream for each of `num` lanes, in one object for `vmap`; each starts from a key of its own."""
         keys = self.keys(num)
         counts = arrays.as_value(np.zeros((num, 1), np.uint32))
         return _of_state(api.new_ref(prims.concatenate([keys, counts], 1)))

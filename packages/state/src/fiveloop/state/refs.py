@@ -29,7 +29,7 @@ class WriteEffect(ir.PositionalEffect):
 
 @dataclass(frozen=True)
 class AccumEffect(ir.PositionalEffect):
-    """The Ref at a position is accumulated into; accumulations under the same monoid commute, no others do."""
+    """The Ref at a position is accumulated into; accumulations by the same monoid commute, no others do."""
 
     monoid: str = "add"
     mutates: ClassVar[bool] = True
@@ -37,7 +37,7 @@ class AccumEffect(ir.PositionalEffect):
 
 
 class AbstractRef(ir.Aval):
-    """The type of a Ref that holds arrays of the type `inner`; interned on it.
+    """The type of a Ref that holds arrays of the type `inner`; equal types are one object.
 
     Shape, dtype and weak type are those of its contents. If it is not `differentiated`, values written to it and values
     read from it have no derivative.
@@ -102,9 +102,9 @@ ACCESS: dict[str, Callable[..., Any]] = {}
 class Ref(arrays.Fixed, metaclass=_RefType):
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[i] += x` accumulates, `ref[...]` reads all.
 
-    Made by `new_ref`; `ref.at[i]` is a part of it, `ref.T`, `ref.transpose(axes)` and `ref.reshape(shape)` are all of
-    it in another layout: Refs too, which write to it. Inside a traced function a Ref is a tracer, and `isinstance(x,
-    Ref)` is still true.
+    `new_ref` makes a Ref. `ref.at[i]` is a Ref to a part of it; `ref.T`, `ref.transpose(axes)` and `ref.reshape(shape)`
+    are Refs to all of it in another layout. A write to one of these is a write to `ref`. Inside a traced function a Ref
+    is a tracer, and `isinstance(x, Ref)` is still true.
     """
 
     __slots__ = ()
@@ -113,19 +113,19 @@ class Ref(arrays.Fixed, metaclass=_RefType):
         raise errors.not_made()
 
     def get(self, idx: Any = ...) -> Value:
-        """What it holds: `ref[idx]`."""
+        """Read the contents at an index: `ref[idx]`."""
         return ACCESS["get"](self, idx)  # type: ignore[no-any-return]
 
     def set(self, value: ArrayLike, idx: Any = ...) -> None:
-        """Write a value: `ref[idx] = value`."""
+        """Write a value at an index: `ref[idx] = value`."""
         ACCESS["set"](self, idx, value)
 
     def swap(self, value: ArrayLike, idx: Any = ...) -> Value:
-        """Write a value, and give what was there before."""
+        """Write a value at an index, and return the old contents there."""
         return ACCESS["swap"](self, idx, value)  # type: ignore[no-any-return]
 
     def addupdate(self, value: ArrayLike, idx: Any = ...) -> None:
-        """Add a value: `ref[idx] += value`."""
+        """Add a value at an index: `ref[idx] += value`."""
         ACCESS["addupdate"](self, idx, value)
 
     if TYPE_CHECKING:

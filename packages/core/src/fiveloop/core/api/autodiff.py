@@ -342,8 +342,8 @@ def jvp(
 ) -> Any:
     """The result of `fun(*primals)` and its derivative in the direction `tangents`.
 
-    `tangents` has the structure, shapes and dtypes of `primals`; integer arguments take any tangent, which
-    counts as zero. With `has_aux` the function returns a pair, whose second part is given back as it is.
+    `tangents` has the structure, shapes and dtypes of `primals`; integer arguments take any tangent, which counts as
+    zero. With `has_aux` the function returns a pair, whose second part is returned unchanged.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
@@ -379,7 +379,7 @@ def linearize(
 def linearize(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     """The result of `fun(*primals)`, and its derivative there as a function of tangents.
 
-    With `has_aux` the function returns a pair, whose second part is given back as it is, third.
+    With `has_aux` the function returns a pair, whose second part is returned unchanged as a third result.
 
     >>> y, f_lin = linearize(lambda x: x * x, 3.0)
     >>> f_lin(1.0)

@@ -24,10 +24,10 @@ def vmap(
 ) -> Callable[P, R]:
     """A function that runs `fun` on each example of a batch, at once.
 
-    `in_axes` says which axis of each argument is the batch: an int, None for an argument that all examples
-    share, or a tuple of these and of pytrees that are prefixes of the arguments. Keyword arguments are batched
-    along axis 0. `out_axes` says where the batch goes in the results; None for one that does not depend on it.
-    With an `axis_name`, the examples can talk to each other: `psum(x, axis_name)` is the sum over all of them.
+    `in_axes` says which axis of each argument is the batch: an int, None for an argument that all examples share, or a
+    tuple of these and of pytrees that are prefixes of the arguments. Keyword arguments are batched along axis 0.
+    `out_axes` says where the batch goes in the results; None for one that does not depend on it. With an `axis_name`,
+    the examples can communicate: `psum(x, axis_name)` is the sum over all of them.
 
     >>> vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0, dtype="float32"), 2.0)
     Array([0., 2., 4.], dtype=float32)

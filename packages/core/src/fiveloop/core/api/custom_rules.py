@@ -22,11 +22,11 @@ JvpFunction = TypeVar("JvpFunction", bound=Callable[..., tuple[Any, Any]])
 
 
 class custom_jvp(custom_function.CustomFunction[P, R]):
-    """A function whose derivative is what `defjvp` says.
+    """A function whose derivative is defined by `defjvp`.
 
     The rule takes the arguments as a tuple, and their tangents as another, and returns the result and its tangent,
-    which must be linear in the tangents: reverse mode is its transpose. Arguments in `nondiff_argnums` are static,
-    and so are those in `nondiff_argnames`; the rule takes them first. Without derivatives, the function itself runs.
+    which must be linear in the tangents: reverse mode is its transpose. Arguments in `nondiff_argnums` are static, and
+    so are those in `nondiff_argnames`; the rule takes them first. Without differentiation, the function itself runs.
 
     >>> @custom_jvp
     ... def f(x):
@@ -118,7 +118,7 @@ def flat_jvp(rule: Any, call: custom_function.Call, symbolic_zeros: bool) -> Fla
 
 
 class CustomVJPPrimal(NamedTuple):
-    """An argument as `fwd` gets it with `symbolic_zeros`: its value, and whether a derivative by it is wanted."""
+    """An argument as `fwd` gets it with `symbolic_zeros`: its value, and whether a derivative by it is needed."""
 
     value: Any
     perturbed: bool
@@ -327,7 +327,7 @@ class custom_vmap(custom_function.CustomFunction[P, R]):
         super().__init__(fun)
 
     def def_vmap(self, vmap_rule: VmapFunction) -> VmapFunction:
-        """Give the rule: `vmap_rule(axis_size, in_batched, *args)` returns the result and what of it is batched."""
+        """Give the rule: `vmap_rule(axis_size, in_batched, *args)` returns the result and which leaves are batched."""
         flatten.check_callable(f"def_vmap of {self.name}", vmap_rule)
         self.rule = vmap_rule
         return vmap_rule

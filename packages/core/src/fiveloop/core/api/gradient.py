@@ -249,8 +249,8 @@ def hessian(
 ) -> Callable[..., Any]:
     """A function that returns the second derivatives of `fun`: forward mode over reverse mode.
 
-    The result is the Jacobian of the Jacobian; for a scalar result and one array argument it is a square, shape
-    after shape. `chunk` is the number of tangents that are pushed through the gradient at a time.
+    The result is the Jacobian of the Jacobian; for a scalar result and one array argument its shape is that of the
+    argument, twice. `chunk` is the number of tangents that are pushed through the gradient at a time.
 
     >>> hessian(lambda x: (x**3).sum())(np.arange(2.0, dtype="float32"))
     Array([[0., 0.],

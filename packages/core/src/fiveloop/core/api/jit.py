@@ -57,7 +57,8 @@ class _Untyped:
 class JitFunction(backend_call.Retargetable, Generic[P, R]):
     """A function that is compiled at its first call with arguments of given types.
 
-    A call goes at C speed to what serves it best: the C++ path, a dictionary, or, in a mode, a check of it.
+    Calls are dispatched at C speed: by the C++ path, by a dictionary of programs, or, in a mode such as `debug_nans`,
+    to a function that checks the mode.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -93,7 +94,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         return getattr(self._fun, "__qualname__", self._name)
 
     def modes_changed(self) -> None:
-        """Take the way that serves calls best, with or without modes."""
+        """Choose how calls are dispatched, after a mode was switched on or off."""
         target = self._best
         if modes.SPECIAL.count:
             target = guarded(self._in_mode)

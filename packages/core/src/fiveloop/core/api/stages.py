@@ -248,7 +248,8 @@ _seen: weakref.WeakSet[CodeType] = weakref.WeakSet()
 
 @contextmanager
 def explain_cache_misses(tell: Tell = print) -> Iterator[None]:
-    """Within the block, `tell` gets a line for each call of a jitted function that has to be traced: why it has to.
+    """Within the block, `tell` is called with the reason, in one line, for each call of a jitted function that must be
+    traced.
 
     >>> import numpy as np
     >>> from fiveloop.core import jit

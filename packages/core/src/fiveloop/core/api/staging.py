@@ -85,7 +85,7 @@ def eval_shape(fun: Callable[..., R], *args: Any, **kwargs: Any) -> R: ...
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of what `fun` would return, without computing anything.
 
-    A pytree is, to the type checker, of the type of the result; its leaves have `shape` and `dtype` alone.
+    To a type checker the result has the type that `fun` returns; its leaves have only `shape` and `dtype`.
 
     >>> eval_shape(lambda x: x.sum(), ShapeDtype((3,), "float32"))
     ShapeDtype(shape=(), dtype=dtype('float32'))
@@ -138,7 +138,7 @@ def stop_gradient(x: T) -> T: ...
 def stop_gradient(x: object) -> object:
     """The same arrays, through which no derivative flows; `x` is an array or a pytree of them.
 
-    Integers and bools have no derivative, and are given back as they are.
+    Integers and bools have no derivative, and are returned unchanged.
 
     >>> from fiveloop.core import grad
     >>> grad(lambda x: x * stop_gradient(x))(3.0)

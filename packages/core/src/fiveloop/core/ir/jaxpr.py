@@ -329,7 +329,7 @@ class Jaxpr:
         return key in self._memo
 
     def replace(self, **changes: Any) -> Jaxpr:
-        """A copy with some fields changed; effects are found anew."""
+        """A copy with some fields changed; its effects are computed from its equations."""
         kept = {name: getattr(self, name) for name in ("invars", "eqns", "outvars", "name")}
         return Jaxpr(**{**kept, **changes})
 

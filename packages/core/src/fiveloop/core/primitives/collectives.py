@@ -46,7 +46,7 @@ def axis_index(axis_name: Any) -> Value:
 def psum(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
     """The sum over the lanes of a named axis, the same in every lane.
 
-    Of a Python number it is that number times the size, as a Python number: `psum(1, name)` is the size.
+    For a Python number it is the number times the size, as a Python number: `psum(1, name)` is the size.
 
     >>> vmap(lambda x: x / psum(x, "i"), axis_name="i")(np.array([1.0, 3.0], "float32"))
     Array([0.25, 0.75], dtype=float32)
@@ -57,7 +57,7 @@ def psum(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | N
 
 
 def pmean(x: T, axis_name: Any, *, axis_index_groups: Sequence[Sequence[int]] | None = None) -> T:
-    """The mean over the lanes of a named axis; that of integers is floating.
+    """The mean over the lanes of a named axis; for integers it is a float.
 
     >>> vmap(lambda x: x - pmean(x, "i"), axis_name="i")(np.array([1.0, 3.0], "float32"))
     Array([-1.,  1.], dtype=float32)
@@ -109,7 +109,7 @@ def all_gather(
     axis: int = 0,
     tiled: bool = False,
 ) -> T:
-    """What every lane of a named axis has, stacked along a new `axis`, or concatenated along `axis` if `tiled`.
+    """The values of all lanes of a named axis, stacked along a new `axis`, or concatenated along `axis` if `tiled`.
 
     >>> vmap(lambda x: all_gather(x, "i")[::-1], axis_name="i")(np.arange(2))
     Array([[1, 0],

@@ -36,9 +36,9 @@ linear_recurrence_p: ir.Primitive[CumulativeParams] = ir.Primitive("linear_recur
 
 
 def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The sums of all elements up to each place; from the end if `reverse`.
+    """The sums of all elements up to each position along `axis`; from the end if `reverse`.
 
-    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+    The result has the shape of `x`. Raises ValueError if `x` has no axis `axis`.
 
     >>> cumsum(np.array([1, 2, 3]))
     Array([1, 3, 6], dtype=int64)
@@ -47,9 +47,9 @@ def cumsum(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
 
 
 def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The products of all elements up to each place; from the end if `reverse`.
+    """The products of all elements up to each position along `axis`; from the end if `reverse`.
 
-    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+    The result has the shape of `x`. Raises ValueError if `x` has no axis `axis`.
 
     >>> cumprod(np.array([1, 2, 3]))
     Array([1, 2, 6], dtype=int64)
@@ -58,9 +58,10 @@ def cumprod(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
 
 
 def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The greatest element up to each place. The first of equals has the derivative.
+    """The greatest element up to each position along `axis`; from the end if `reverse`.
 
-    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+    The first of equal elements gets the derivative. The result has the shape of `x`. Raises ValueError if `x` has no
+    axis `axis`.
 
     >>> cummax(np.array([1, 3, 2]))
     Array([1, 3, 3], dtype=int64)
@@ -69,9 +70,10 @@ def cummax(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
 
 
 def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The least element up to each place. The first of equals has the derivative.
+    """The least element up to each position along `axis`; from the end if `reverse`.
 
-    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+    The first of equal elements gets the derivative. The result has the shape of `x`. Raises ValueError if `x` has no
+    axis `axis`.
 
     >>> cummin(np.array([2, 1, 3]))
     Array([2, 1, 1], dtype=int64)
@@ -80,9 +82,9 @@ def cummin(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
 
 
 def cumlogsumexp(x: ArrayLike, axis: int = 0, reverse: bool = False) -> Value:
-    """The logarithms of the sums of exponentials up to each place, without overflow.
+    """The logarithms of the sums of exponentials up to each position along `axis`, without overflow.
 
-    Along `axis`, of which the result keeps the length; ValueError if `x` has no such axis.
+    With `reverse` from the end. The result has the shape of `x`. Raises ValueError if `x` has no axis `axis`.
 
     >>> cumlogsumexp(np.array([1000.0, 1000.0]))
     Array([1000.        , 1000.69314718], dtype=float64)

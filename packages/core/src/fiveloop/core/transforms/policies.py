@@ -225,7 +225,7 @@ class Composable:
 
 @dataclass(frozen=True)
 class EverythingSaveable(Composable):
-    """Save whatever the staged half uses."""
+    """Save all values that the backward pass uses."""
 
     def __call__(self, eqn: Candidate) -> rules.Verdict:
         return rules.SAVE
@@ -243,9 +243,9 @@ class NothingSaveable(Composable):
 class MinimumCut(Composable):
     """The policy that minimises the cost of saved bytes plus the cost of recomputed operations.
 
-    It may save an operand in place of several results, and recompute light equations: those whose `cost` says so,
-    which no contraction, reduction, sort, gather or loop is. A chain of them may cost at most `share` of the whole
-    body. It never saves more bytes than saving everything would.
+    It may save an operand in place of several results, and recompute light equations: those whose `cost` says that they
+    are cheap to recompute; contractions, reductions, sorts, gathers and loops are not. A chain of them may cost at most
+    `share` of the whole body. It never saves more bytes than saving everything would.
 
     >>> MinimumCut() == MinimumCut(memory_cost=12.0)
     True

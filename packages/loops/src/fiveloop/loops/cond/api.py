@@ -98,7 +98,7 @@ def switch(
 ) -> Any:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 
-    As `cond` in every other way.
+    In every other way as `cond`.
 
     >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
     Array(30, dtype=int32, weak_type=True)

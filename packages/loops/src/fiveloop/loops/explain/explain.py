@@ -21,8 +21,8 @@ from fiveloop.loops.record import MACHINERY, Record, shown_aval, shown_type
 
 @trace.boundary
 def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> report.Explanation:
-    """Report how planning changed each loop of `f` on these arguments, or on descriptions of them: as text, and as
-    data.
+    """Report how planning changed each loop of `f` for these arguments, or for descriptions of them (`ShapeDtype`): as
+    text and as data.
 
     `f` may be any function: jitted, a derivative, a `vmap`. It is traced again and, if its loops need an order of
     reads and writes, compiled; it is not run.

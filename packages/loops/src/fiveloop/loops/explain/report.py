@@ -77,9 +77,9 @@ class LoopReport:
         return total
 
     def decision(self, step: str, subject: str = "") -> StepReport:
-        """What a step did with something, or on the whole.
+        """The decision of a planning step about a subject, such as an operand by its name, or the first that it made.
 
-        Raises KeyError if it had nothing to decide.
+        Raises KeyError if there is no such decision.
         """
         for found in self.decisions:
             if found.step == step and (not subject or found.subject == subject):
@@ -153,7 +153,7 @@ class Explanation:
         return len(self.loops)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as dictionaries, lists, strings and numbers."""
+        """The explanation as dictionaries, lists, strings and numbers."""
         return {
             "loops": [
                 _plain({**asdict(loop), "residual_bytes": loop.residual_bytes})

@@ -32,16 +32,16 @@ class ForParams:
     operands : [*consts, *carry, *states and Refs]
     results  : [*carry, *final states]
 
-    The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents
-    before the loop, and its contents after the loop are a result. Carried values are there after discharge.
+    The last operands are all Refs to the body. A value among them is a state: it is the Ref's contents before the loop,
+    and its contents after the loop are a result. Carried values occur only after discharge.
 
     `end` is the number of a carried bool that, once True, keeps the steps from changing anything: there the loop may
     end. If the loop is `counted`, its first constant says how many steps it takes, of at most `nsteps`: the steps with
     the "lowest" numbers, or with the "highest". With `slots` its derivative saves so many states at a time, and
-    computes the others again from them; otherwise it keeps what it needs of each step. `off` are the names of the
-    planning steps that are off; `record` tells what the others did, if that is asked for. `lanes` is not None if the
-    steps are the lanes of a batch, which run one after the other: it says in how many batches the loop has been put
-    since.
+    recomputes the others from them; otherwise it saves the residuals of each step. `off` are the names of the planning
+    steps that are off; `record` holds the decisions of the other steps, if `Planning.tell` is on. `lanes` is not None
+    if the steps are the lanes of a batch, which run one after the other: it counts the batches that the loop has been
+    put in since.
     """
 
     nsteps: int
@@ -82,7 +82,7 @@ class ForParams:
         return names_of(self.body.invars[1:])
 
     def name_of(self, v: ir.Var) -> str:
-        """The name of the operand that is this input of the body."""
+        """The name of the operand for an input of the body."""
         return self.names[self.body.invars.index(v) - 1]
 
 

@@ -28,12 +28,12 @@ class WhileParams:
     operands : [*consts, *carry, *refs]
     results  : [*carry, *cache]
 
-    Both work on the same Refs: the condition sees what the body has written. It does not write itself. With
-    `promote` arrays that are only indexed become Refs. `slots` states are saved for the way back; if None, as many
-    as a default amount of memory holds. A loop is `counted` if the number of its steps is known when it begins.
-    `kept` marks carried values and Refs that are saved on the way, if there are any: the cache is what the schedule
-    has stored, `Online` if `slots` is a number, and the slots of each. `record` tells of the loop, if that is
-    asked for.
+    The condition and the body take the same Refs: the condition reads what the body has written, and writes nothing.
+    With `promote` arrays that are only indexed become Refs. `slots` states are saved for the backward pass; if None, as
+    many as a default amount of memory holds. A loop is `counted` if the number of its steps is known when it begins.
+    `kept` marks the carried values and Refs that the forward pass saves, if it saves any: the cache is the state of the
+    schedule (`Online` if `slots` is a number), and the slots of each of them. `record` describes the loop, if
+    `Planning.tell` is on.
     """
 
     cond: Jaxpr

@@ -10,9 +10,9 @@ from fiveloop.loops.progress.rules import MarkParams, mark_p
 
 @dataclass(frozen=True, init=False)
 class Progress:
-    """How a loop shows its progress: a text in front of the bar, and after how many steps it is brought up to date.
+    """How a loop shows its progress: the text `desc` in front of the bar, and the steps `every` between two updates.
 
-    Without `every` that is about ten times a second, however long a step takes.
+    Without `every` the bar is updated about ten times a second, however long a step takes.
 
     >>> Progress("training", every=10)
     Progress(desc='training', every=10)

@@ -18,7 +18,7 @@ COUNT = ir.ShapedArray((), np.int32)
 
 @dataclass(frozen=True)
 class ProgressEffect(ir.Effect):
-    """A loop shows its progress: once, by the loop that computes values; not for each lane, and not in a replay."""
+    """The effect of a progress bar, which is shown once: by the loop that computes values, not for each lane."""
 
     may_fail: ClassVar[bool] = True
 

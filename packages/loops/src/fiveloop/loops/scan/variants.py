@@ -184,10 +184,9 @@ def _counted_names(tree: TreeDef) -> list[str]:
 def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: Shown = False) -> Y:
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
-    The slices of a Ref are Refs: writes of `f` to a slice go to the Ref.
-    With `batch_size`, that many slices at a time, at once (`vmap`); the rest of them in a last, smaller batch. With
-    0 all of them are one batch.
-    With `progress` (True, a label, or a `Progress`) a bar shows how many slices, or whole batches, are done.
+    The slices of a Ref are Refs: writes of `f` to a slice go to the Ref. With `batch_size`, `f` runs on that many
+    slices at once, by `vmap`; the last batch may be smaller. With 0 all slices are one batch. With `progress` (True, a
+    label, or a `Progress`) a bar shows how many slices, or whole batches, are done.
 
     >>> import fiveloop.numpy as fnp
     >>> map(lambda x: x * x, fnp.arange(3.0))

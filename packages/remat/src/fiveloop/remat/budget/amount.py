@@ -48,7 +48,7 @@ class Amount:
 
 
 class UnattainableError(ValueError):
-    """No plan keeps within a budget; `least` are the bytes that the plan of fewest bytes needs."""
+    """A budget is less than any plan needs; `least` is the fewest bytes that a plan needs."""
 
     def __init__(self, message: str, least: int) -> None:
         super().__init__(message)

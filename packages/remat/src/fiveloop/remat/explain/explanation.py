@@ -107,9 +107,9 @@ class ResidualExplanation:
 
     @property
     def peak(self) -> int:
-        """The most temporary bytes at once; what is there anyway, as arguments or results, does not count.
+        """The most temporary bytes at once; arguments and results do not count.
 
-        A budget leaves a margin above it for what the compiler may add, which the bytes of `choices` include.
+        A budget leaves a margin above the peak for memory that the compiler may add; the bytes of `choices` include it.
         """
         return max((m.bytes for m in self.moments), default=0)
 
@@ -160,7 +160,7 @@ class ResidualExplanation:
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as dictionaries, lists, strings and numbers."""
+        """The explanation as dictionaries, lists, strings and numbers."""
         return {
             "name": self.name,
             "arguments": list(self.arguments),
@@ -241,12 +241,12 @@ class ResidualDifference:
 
     @cached_property
     def gone(self) -> tuple[Residual, ...]:
-        """What only the first one keeps."""
+        """The residuals of the first side alone."""
         return _without(self.before.residuals, self.after.residuals)
 
     @cached_property
     def new(self) -> tuple[Residual, ...]:
-        """What only the second one keeps."""
+        """The residuals of the second side alone."""
         return _without(self.after.residuals, self.before.residuals)
 
     @trace.boundary

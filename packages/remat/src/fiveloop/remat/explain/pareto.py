@@ -43,10 +43,10 @@ POLICIES: tuple[transforms.Policy, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
-    """A way to checkpoint: the peak of temporary bytes, the estimated time, the bytes saved, the operations done again.
+    """A way to checkpoint: the peak of temporary bytes, the estimated time, the bytes saved, the operations recomputed.
 
-    The peak is without the margin that a budget leaves for what the compiler may add. `milliseconds` are an estimate
-    from the operations and bytes of each equation, to one percent, to compare ways with each other.
+    The peak excludes the margin that a budget leaves for memory that the compiler may add. `milliseconds` are an
+    estimate from the operations and bytes of each equation, to one percent, to compare ways with each other.
     """
 
     name: str
@@ -61,8 +61,8 @@ class ParetoPoint:
 class Pareto:
     """Ways to checkpoint a function, sorted by memory, least first. It prints as a table.
 
-    `unattainable` lists the budgets that no plan is within; `least` is the least memory of any plan in bytes, if
-    there are any.
+    `unattainable` lists the budgets that are less than any plan needs; `least` is the least memory of any plan in
+    bytes, if there are any.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Pareto:
 
     @property
     def front(self) -> tuple[ParetoPoint, ...]:
-        """The ways that no other betters in both memory and time."""
+        """The Pareto front: the ways that no other way beats in both memory and time."""
         found: list[ParetoPoint] = []
         for p in sorted(self.points, key=lambda p: (p.peak, p.milliseconds)):
             if not found or p.milliseconds < found[-1].milliseconds:
@@ -104,7 +104,7 @@ class Pareto:
     __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as dictionaries, lists, strings and numbers."""
+        """The comparison as dictionaries, lists, strings and numbers."""
         return {
             "name": self.name,
             "points": [asdict(p) for p in self.points],
@@ -155,8 +155,8 @@ def pareto(
     budget and each policy, and of `f` without a checkpoint.
 
     Nothing is compiled. Budgets with the same plan are listed once. A star in the table marks the ways that no other
-    way betters in both. For a budget that no plan is within, a line states the least memory of any plan; ValueError
-    if that is so for all budgets.
+    way beats in both memory and time. For a budget that is less than any plan needs, a line states the least memory of
+    any plan; ValueError if all budgets are.
 
     >>> import fiveloop.numpy as fnp
     >>> def f(x):

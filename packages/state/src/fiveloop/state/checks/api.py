@@ -84,10 +84,10 @@ def check(
 ) -> None:
     """Raise CheckError with a message if a predicate is false; in traced code when the call returns.
 
-    `pred` is a single bool. The message is formatted as by `str.format`, with the values of arrays; a format
-    specification is applied to each element. The error reports the first check of a call that fails: in a loop that
-    of the first step, in a `cond` only checks of the branch taken, under `vmap` that of the first lane. It lists the
-    steps and the lanes, outermost first. A derivative checks once, and a recomputation does not check again.
+    `pred` is a bool scalar. The message is formatted as by `str.format`, with the values of arrays; a format
+    specification is applied to each element. The error reports the first check of a call that fails: in a loop that of
+    the first step, in a `cond` only checks of the branch taken, under `vmap` that of the first lane. It lists the steps
+    and the lanes, outermost first. A derivative checks once, and a recomputation does not check again.
 
     >>> from fiveloop.core import jit
     >>> @jit
@@ -124,9 +124,9 @@ def check(
 
 
 def checked(fun: Callable[P, R], errors: insert.Checks = insert.KINDS) -> Callable[P, R]:
-    """`fun`, in which the library checks indices, divisors and results: `errors` says which.
+    """`fun` with checks of indices, divisors and results, which the library inserts; `errors` selects the kinds.
 
-    What fails raises as a user's `check` does.
+    A check that fails raises as a user's `check` does.
 
     >>> checked(lambda x, i: x[i])(np.arange(3), 5)
     Traceback (most recent call last):

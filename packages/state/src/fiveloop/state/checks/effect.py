@@ -19,31 +19,31 @@ MANY = 1024
 
 @dataclass(frozen=True)
 class CheckEffect(HandledEffect):
-    """Something is checked, and the values of its message take `width` words of the record, which is in the Ref."""
+    """A check; the record of the first failure, which a Ref holds, has `width` words for the values of its message."""
 
     returns: ClassVar[bool] = True
     width: int = 0
 
     @classmethod
     def initial(cls, effects: Sequence[Any]) -> Value:
-        """Nothing has failed."""
+        """The record in which nothing has failed."""
         return records.empty_record(records.record_aval(max([e.width for e in effects], default=0)))
 
     @classmethod
     def in_step(cls, ref: Value, i: Value, step: Callable[[], list[Value]]) -> list[Value]:
-        """Record the step, if this is the one in which something fails first."""
+        """Record the step if it is the one in which a check fails first."""
         return _placing(ref, step, lambda record: records.with_step(record, i))
 
     @classmethod
     def in_lane(
         cls, ref: Value, lane: Value, around: int, step: Callable[[], list[Value]]
     ) -> list[Value]:
-        """Record the lane, if this is the one in which something fails first."""
+        """Record the lane if it is the one in which a check fails first."""
         return _placing(ref, step, lambda record: records.with_lane(record, lane, around))
 
     @classmethod
     def at_return(cls, contents: Value) -> None:
-        """Raise, or wait until the user asks."""
+        """Raise a failure; within `deferred_checks`, keep the record."""
         report(contents)
 
 
@@ -77,7 +77,7 @@ class WarningEffect(CheckEffect):
 
 
 class DeferredChecks:
-    """The records of calls that have returned; `raise_if_any` looks at them."""
+    """The records of the calls in a block of `deferred_checks`; `raise_if_any` raises the first failure in them."""
 
     def __init__(self) -> None:
         self._records: list[Value] = []
@@ -90,13 +90,13 @@ class DeferredChecks:
             self._records = list(islice(failed, 1))
 
     def first(self) -> records.CheckError | None:
-        """The first failure since the last time, if there is one; this waits for the calls."""
+        """The first failure since this was last asked, or None; this waits for the calls to end."""
         held, self._records = self._records, []
         errors = (records.error_in(_words(r)) for r in held)
         return next((e for e in errors if e is not None), None)
 
     def raise_if_any(self) -> None:
-        """Raise the first failure since the last time, if there is one; this waits for the calls."""
+        """Raise the first failure since this was last asked, if there is one; this waits for the calls to end."""
         error = self.first()
         if error is not None:
             raise error
@@ -109,8 +109,8 @@ _waiting: util.OfThread[DeferredChecks | None] = util.OfThread(None)
 def deferred_checks() -> Iterator[DeferredChecks]:
     """Within the block a check that fails does not raise; the first one raises at its end.
 
-    So calls return at once, without waiting for the device. The method `raise_if_any` of the block's target raises
-    earlier. If another exception leaves the block, a check that had failed before becomes a note of it and its
+    So calls return at once, without waiting for the device. The block is given a `DeferredChecks`, whose `raise_if_any`
+    raises earlier. If another exception leaves the block, a failure from before it is added to it as a note and as its
     context. An interrupt does not wait for calls that have not ended.
 
     >>> from fiveloop.core import jit

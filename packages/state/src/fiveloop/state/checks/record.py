@@ -25,7 +25,7 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class CheckError(ValueError):
-    """A check has failed: the message that it was given, and the line where it stands."""
+    """A check has failed: its message, and the line of the check."""
 
 
 @dataclass(frozen=True, repr=False)

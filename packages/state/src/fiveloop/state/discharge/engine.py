@@ -53,7 +53,7 @@ def discharge_state(jaxpr: Jaxpr, which: bool | Sequence[bool] = True) -> Jaxpr:
     jaxpr      : [*ins]                               -> [*outs]
     discharged : [*ins, Refs as their contents]       -> [*outs, *final contents]
 
-    Refs that are made inside are discharged too. Without Refs left, no state effect is left.
+    Refs that are made inside are discharged too. If no Ref is left, no state effect is left.
 
     >>> def double(r):
     ...     r[...] = 2.0 * r[...]

@@ -35,8 +35,8 @@ def callback(
 
     It has no derivative: if an argument is differentiated, the result must not contain floats. With `ordered`, calls
     are made in the order of the program. Under `vmap` each call is made once for each lane, in their order, and then
-    the next call (of lanes in branches tells `cond`); or with vmap="stacked" once with a leading axis of lanes in
-    every array and every result.
+    the next call (for lanes that take different branches, see `cond`); or with vmap="stacked" once with a leading axis
+    of lanes in every array and every result.
 
     >>> from fiveloop.core import ShapeDtype, jit
     >>> seen = []
@@ -101,7 +101,7 @@ def debug_callback(
 def debug_print(
     fmt: str, *args: Any, ordered: bool = False, vmap: Vmap = "lanes", **kwargs: Any
 ) -> None:
-    """Print arguments by a format string, as `str.format` fills it in, when the program gets here.
+    """Print arguments by a format string, as `str.format` fills it in, when the program reaches this point.
 
     A format specification is applied to each element of an array. A format string that does not fit the arguments is
     refused at once. How often it prints, and in which order, is as for `callback`.

@@ -16,7 +16,7 @@ from fiveloop.state.io import host
 
 @dataclass(frozen=True)
 class PureCallEffect(ir.Effect):
-    """A Python function is called that has no effect, but may fail; it may be left out, or called again."""
+    """A Python function without side effects is called, which may raise; the call may be left out or made again."""
 
     droppable: ClassVar[bool] = True
     recomputable: ClassVar[bool] = True
@@ -25,7 +25,7 @@ class PureCallEffect(ir.Effect):
 
 @dataclass(frozen=True)
 class IOEffect(ir.Effect):
-    """A Python function is called that may do anything: neither left out nor called again, and for every lane."""
+    """A Python function with side effects is called, exactly once for each lane; the call is never left out."""
 
     may_fail: ClassVar[bool] = True
     each_lane: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class IOEffect(ir.Effect):
 
 @dataclass(frozen=True)
 class OrderedIOEffect(HandledEffect):
-    """As `IOEffect`, and such calls keep their order: through a hidden Ref each hands a token on to the next."""
+    """As `IOEffect`; these calls keep their order, as each passes a token to the next through a hidden Ref."""
 
     ordered: ClassVar[bool] = True
     may_fail: ClassVar[bool] = True
