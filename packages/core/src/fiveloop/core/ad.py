@@ -43,7 +43,7 @@ class Accumulator:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A cotangent with the one in it that was held before."""
+    """A cotangent that already includes the one held for the same value before: it replaces that one."""
 
     value: Value
 

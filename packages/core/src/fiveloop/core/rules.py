@@ -42,9 +42,9 @@ RECOMPUTE = Verdict("recompute")
 class Weigh(Verdict):
     """Save or recompute, whichever costs less; where no cut is made it saves.
 
-    `memory_cost` is that of a byte kept, `compute_cost` that of an operation done again, and a chain of equations
-    that is done again may cost at most `share` of all that the body does. With `heavy`, contractions, reductions and
-    loops may be done again, too, and `compute_cost` is that of a nanosecond of the estimated time.
+    `memory_cost` is the cost of a byte saved, `compute_cost` that of an operation recomputed; a chain of recomputed
+    equations may cost at most `share` of all that the body computes. With `heavy`, contractions, reductions and loops
+    may be recomputed, too, and `compute_cost` is the cost of a nanosecond of estimated time.
     """
 
     kind: str = "weigh"
@@ -56,7 +56,7 @@ class Weigh(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Slots(Verdict):
-    """Of a loop: keep no residual of a step; go back through it from `slots` states that are saved at a time."""
+    """For a loop: save no residuals but at most `slots` states, from which the backward pass recomputes the steps."""
 
     kind: str = "slots"
     slots: int = 1
@@ -98,9 +98,10 @@ class Offload(Verdict):
 class EqnSplit:
     """An equation cut in two.
 
-    `known` equations run first; what they define is a residual where a `staged` equation uses it. Each output
-    of the original equation is defined by one of them: by a staged one where `out_unknown` says so. `again` make the
-    other outputs, but for those that are kept, once more, from operands and residuals; None if `known` would have to.
+    `known` equations run first; what they define is a residual where a `staged` equation uses it. Each output of the
+    original equation is defined by one of them: by a staged one where `out_unknown` says so. The equations `again`
+    recompute the other outputs, except those that are kept, from operands and residuals; None if `known` itself would
+    have to run again.
     """
 
     known: list[ir.Eqn]

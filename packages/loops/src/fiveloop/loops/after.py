@@ -1,7 +1,7 @@
-"""Ways back over a step that need not run it forward again, because they are given the states after it.
+"""Backward steps that need not run the step forward again, because they are given the states after it.
 
-The way back over `tanh(W @ x)` needs `x` and the result. The result is the state after the step, and the way
-back over the next step has just begun with it.
+The backward step of `tanh(W @ x)` needs `x` and the result. The result is the state after the step, and the backward
+step of the next step has just used it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.state import primitives
 
 LEAST_SAVED = 64
-"""How many operations the states after a step have to save; and no fewer than bytes are copied in each step."""
+"""The fewest operations of a step that the states after it must save; never fewer than the bytes that it copies."""
 
 
 @dataclass(frozen=True, slots=True)

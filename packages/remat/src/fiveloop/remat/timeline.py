@@ -1,10 +1,11 @@
 """The memory of a program over time: which buffers its equations fill, from when to when, and the peak.
 
-The simulation goes through a jaxpr breadth first from its results' first needs, as XLA:CPU runs it and lays its
-buffers out. Calls are inlined and equal equations merged. What is fused needs no memory: `fusion` says which equations
-are. An update and the carry of a loop stay in one buffer. A loop needs room for one step beside its carry, and of
-branches the dearest counts. Arguments, results and constants do not count, nor does what fits where a result is
-written only later: what is left are the temporary bytes that `memory_analysis()` reports.
+The simulation runs the equations of a jaxpr in the order of XLA:CPU, breadth first, each once its operands are there,
+and lays out the buffers as XLA does. Calls are inlined and equal equations merged. A fused equation needs no memory:
+`fusion` says which are fused. An update and the carry of a loop stay in one buffer. A loop needs the memory of one step
+beside its carry; of branches, the one that needs most counts. Arguments, results and constants do not count, nor does a
+value that fits into a result's buffer before the result is written: the rest are the temporary bytes that
+`memory_analysis()` reports.
 """
 
 from __future__ import annotations

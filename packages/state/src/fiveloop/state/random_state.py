@@ -2,9 +2,9 @@
 
 state : u32[3], the two words of the key, and how many keys have been made of it
 
-Key number n is the key with n folded in. A Ref that the lanes of a batch share is counted up once, and its next key is
-split among them; lanes with Refs of their own take the next key each of its own. A second operand says whether the
-count goes up: where it does not, what is given does not matter.
+Key number n is the key with n folded in. The count of a Ref that the lanes of a batch share goes up once, and its next
+key is split among the lanes; a lane with a Ref of its own takes the next key of that Ref. A second operand says whether
+the count goes up: if it does not, the key that the primitive returns has no meaning.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def as_result(x: Value) -> Value:
 
 
 def call_user(what: str, takes: str, fun: Callable[..., Any], *args: Any) -> Any:
-    """`fun(*args)`; a TypeError that says what it must take, `takes`, if it takes another number of arguments.
+    """Call `fun(*args)`; a TypeError that names the parameters it must have, `takes`, if their number is wrong.
 
     >>> call_user("apply", "(x, y)", lambda x, y: x + y, 1, 2)
     3

@@ -1,6 +1,6 @@
 """The linear half of a function with a backward rule: `[*known, *dots] -> [*out_dots]`, given by its transpose.
 
-What it computes is derived where it is needed: by transposing the backward rule, or from a jvp of the user's.
+Its forward computation is derived only if it is needed: by transposing the backward rule, or from the user's jvp.
 """
 
 from __future__ import annotations

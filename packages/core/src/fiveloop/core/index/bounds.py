@@ -1,7 +1,8 @@
-"""Indices out of bounds: what drops is masked, the selected elements, never the array; `x.at[index]` has a `mode`.
+"""Indices out of bounds, by the `mode` of `x.at[index]`: the selected elements are masked, never the whole array.
 
-An index that is known is checked. One that is known only at run time is clamped for a read, and a write leaves out
-what lies outside. With the mode "clip", "drop" or "fill" all is clamped or left out, known or not, read or written.
+Without a mode, an index known in the trace is checked; one known only at run time is clamped for a read, and a write
+drops the elements that lie outside. With the mode "clip", "drop" or "fill" every index is treated as the mode says,
+known in the trace or not, for a read or a write.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def batch_axis(size: int) -> NamedAxis:
 
 @dataclass(frozen=True)
 class NamedAxisEffect(Effect):
-    """An equation or a jaxpr uses a named axis. It may be dropped, and it may be done again."""
+    """An equation or a jaxpr uses a named axis. It may be dropped or recomputed."""
 
     droppable: ClassVar[bool] = True
     recomputable: ClassVar[bool] = True

@@ -245,11 +245,11 @@ def number_to_write(aval: ir.Aval, x: Any) -> Buffer | None:
 def fused(
     fun: Callable[P, R], *, numbers: Numbers | None = None, otherwise: Fun | None = None
 ) -> Callable[P, R]:
-    """The function, with its calls on arrays outside of traces compiled as one program; others go to `otherwise`.
+    """The function, with each call on arrays outside a trace compiled as one program; other calls go to `otherwise`.
 
-    Arrays are its operands, alone or in lists and tuples, and everything else is static. `numbers` says what Python
-    numbers in place of arrays are: "operands", if all operands are promoted together, as those of a function of two
-    arrays are unless something else is said; or "static". Other functions are not fused where they get such numbers.
+    Its operands are the arrays, alone or in lists and tuples; everything else is static. `numbers` says what a Python
+    number in place of an array is: "operands" (an operand, promoted together with all others; the default of a function
+    of two arrays) or "static". Other functions are not fused when they are given such numbers.
 
     >>> calls = []
     >>> double = fused(lambda x: calls.append(x) or x * 2.0)

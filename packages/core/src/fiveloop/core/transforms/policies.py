@@ -29,10 +29,10 @@ additions. Five times that is paid, because the memory itself is what a long loo
 """
 
 COMPUTE_COST = 1.0
-"""What an operation done again costs: the unit."""
+"""The cost of recomputing one operation: the unit of costs."""
 
 SHARE = 0.5
-"""How much of what a body does one chain of equations that is done again may cost."""
+"""The share of a body's cost that one chain of recomputed equations may have at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,11 +488,11 @@ class SavingPlan:
         return all(self.verdict(eqn, {v: names}).saves for v, names in labels.items())
 
     def within(self, eqn: ir.Eqn) -> SavingPlan:
-        """The plan for what an equation holds."""
+        """The plan for the bodies of an equation."""
         return replace(self, path=(*self.path, eqn.primitive.name))
 
     def outside(self) -> SavingPlan:
-        """The plan for the equation that holds the jaxpr of this plan."""
+        """The plan for the equation around the jaxpr of this plan: the inverse of `within`."""
         return replace(self, path=self.path[:-1])
 
     def at_boundary(self, work: int | None = None) -> SavingPlan:
@@ -503,7 +503,7 @@ class SavingPlan:
         return replace(self, cuts=True, body_work=work, kept_out=())
 
     def plainly(self) -> SavingPlan:
-        """The plan that makes no cut, in bodies within neither."""
+        """The plan that makes no cut, neither here nor in inner bodies."""
         if not may_weigh(self.policy):
             return self
         if isinstance(self.policy, MinimumCut):

@@ -1,6 +1,6 @@
 """The accesses of a body to a Ref: which equations read or write it, and at which indices, if affine in the counter.
 
-And the access to a Ref that corresponds to an equation on an array.
+It also gives the access to a Ref that corresponds to an equation on an array.
 """
 
 from __future__ import annotations

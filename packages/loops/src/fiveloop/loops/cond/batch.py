@@ -1,9 +1,9 @@
 """Batching: with one index for all lanes, a cond of batched branches; with one index per lane, all branches.
 
-In the second case a lane takes nothing from branches that it has not chosen: its results are selected, it changes no
-Ref there, and no cotangent comes back from there, not even a NaN: each of its own values has a gate, and where a
-derivative may flow to arrays that lanes share, the lane `follow`s a lane that has chosen the branch. The file `lanes`
-has the other ways, in which a lane runs its own branch alone.
+In the second case the branches that a lane has not chosen have no effect on it: its results are selected, no Ref of it
+is written there, and no cotangent comes back from there, not even a NaN: each of the lane's own values has a gate, and
+where a derivative may flow to arrays that lanes share, the lane `follow`s a lane that has chosen the branch. The module
+`lanes` has the other forms, in which a lane runs only its own branch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Turns of several steps for a loop that may end after any of them: a step after the end leaves all as it is.
+"""Turns of several steps for a loop that may end after any of them: a step after the end changes nothing.
 
-A short step takes no more time than asking whether it is to be taken. So the loop asks once a turn, and the last turn
-runs to its end: its steps after the end of the loop put back what is carried, and write zeros to slots of their own
-that hold zeros. These steps are of operations alone: no Python, no inner loop and no other effect. A loop without such
-slots, of which nothing is kept or stacked, asks in each step: on jaxlib 0.10.2 some of them are slower otherwise.
+A short step takes no more time than testing whether to take it. So the loop tests once a turn, and the last turn runs
+to its end: its steps after the end of the loop leave the carry as it is, and write zeros to their own slots, which hold
+zeros. Such a step has operations only: no Python callback, no inner loop and no other effect. A loop that has no such
+slots, because nothing of it is saved or stacked, tests in each step: on jaxlib 0.10.2 some of these loops are slower
+otherwise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The predicate cells of the primitives on Refs.
 
-A write writes what was there if it does not hold.
+If the predicate is false, a write writes the old contents back.
 """
 
 from __future__ import annotations
