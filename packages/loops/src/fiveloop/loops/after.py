@@ -20,7 +20,7 @@ LEAST_SAVED = 64
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A step's way back with the states after it: those of the forward states with numbers in `places`.
+    """A step's backward pass with the states after it: those of the forward states with numbers in `places`.
 
     body : [k, *consts, *forward states, *backward states, *values of states after it]  -> []
     """
@@ -31,19 +31,19 @@ class After:
 
 @ir.once_per(lambda p: (p.backward, len(p.forward.invars)))
 def back_alone(p: ReplayParams) -> Jaxpr:
-    """The way back of a step, from the states before it; what it writes to these is of no use."""
+    """The backward pass of a step, from the states before it; what it writes to these is of no use."""
     ends = p.backward.invars[len(p.forward.invars) :]
     return needed_body(p.backward, ends)
 
 
 @ir.once_per(lambda p: (p.backward, p.forward, p.num_consts, p.lane_counts, p.slots))
 def after_of(p: ReplayParams) -> After | None:
-    """The way back of a step with the states after it; None if that saves no work, or if steps are taped."""
+    """The backward pass of a step with the states after it; None if that saves no work, or if steps are taped."""
     if leaf_of(p) is not None:
         return None
     back = back_alone(p)
     if any(not isinstance(e, ir.PositionalEffect) for e in (*p.forward.effects, *back.effects)):
-        # Each step is announced to be made once more for its way back: one may see it.
+        # Each step is announced to be made once more for its backward pass: one may see it.
         return None
     _, states, ends = p.parts(back.invars[1:])
     writes = {k: w for k, ref in enumerate(states) if (w := _write(back, ref)) is not None}

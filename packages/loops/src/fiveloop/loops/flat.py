@@ -1,7 +1,8 @@
 """A loop whose steps run loops on Refs, as one `while`: each turn of it runs a block, which says what block is next.
 
-The way back of a loop begins with what its Refs held before it. For an inner `while` all of that would be kept of each
-step of the outer loop, however few elements are written. The way back of a single loop keeps a few values of each step.
+The backward pass of a loop begins with the contents that its Refs had before it. For an inner `while` all of these
+would be saved in each step of the outer loop, however few elements are written. A single loop saves a few values per
+step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Consecutive steps of a replay with saved residuals: run forward once, then reversed.
 
-A step's residuals are what its way back needs of the forward states. Where a step reads and writes a few elements of a
-large array, they are far smaller than the state: a replay that went back to a saved state for each step would copy the
-array each time. And where a step is cheap, to go back costs more than the step.
+A step's residuals are what its backward pass needs of the forward states. Where a step reads and writes a few elements
+of a large array, they are far smaller than the state: a replay that went back to a saved state for each step would copy
+the array each time. And where a step is cheap, going back to a saved state costs more than the step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fiveloop.state import AbstractRef, api
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A step's way back cut in two, and how many steps are taped together.
+    """A step's backward pass cut in two, and how many steps are taped together.
 
     cut.known  : [k, *consts, *forward]                      -> [*residuals], and the step forward is made
     cut.staged : [*residuals, *those of k, consts, backward] -> []
@@ -37,7 +37,7 @@ class Leaf:
     ) -> None:
         """Reverse `count` steps from `first` on, which are no more than `steps`.
 
-        `ahead` and `back` are the constants and states of the way forward and of the way back.
+        `ahead` and `back` are the constants and states of the forward pass and of the backward pass.
         """
         cut = self.cut
         rows = [api.empty_ref((self.steps, *v.aval.shape), v.aval.dtype) for v in cut.residuals]
@@ -67,7 +67,7 @@ def leaf_of(p: ReplayParams) -> Leaf | None:
     plan = transforms.DEFAULT_PLAN.at_boundary(transforms.body_work(p.backward))
     num, back = len(p.forward.invars), p.num_backward
     unknown = (*[False] * num, *[True] * back)
-    # The number of a step and the constants are at hand on the way back.
+    # The number of a step and the constants are at hand in the backward pass.
     at_hand = (*[True] * (1 + p.num_consts), *[False] * p.num_forward, *[True] * back)
     cut = transforms.split(p.backward, unknown, at_hand, plan)
     if any(isinstance(v.aval, AbstractRef) for v in cut.residuals) or any(cut.ref_unknown):

@@ -1,9 +1,9 @@
 """The loops of a `replay`: forward to the end, and back by the binomial schedule, with a few saved states.
 
-Three loops: turns, each of which makes one step of the way back; in a turn, descents to the step before that, each of
-which saves a state; in a descent, steps forward. Beside each saved state is the number of its step. A schedule
-with a slower store has a fourth loop around these: over the states there, each of which begins a period of turns. The
-loops are made after all derivatives: nothing of this is differentiated or batched.
+Three loops: turns, each of which makes one step of the backward pass; in a turn, descents to the step before that, each
+of which saves a state; in a descent, steps forward. Beside each saved state is the number of its step. A schedule with
+a slower store has a fourth loop around these: over the states there, each of which begins a period of turns. The loops
+are made after all derivatives: nothing of this is differentiated or batched.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Machine:
         ]
 
     def _ahead(self, n: Value, consts: Sequence[Value], states: Sequence[Value]) -> list[Value]:
-        """The final states of the way forward."""
+        """The final states of the forward pass."""
         once = self.p.forward.effects and not self.p.num_backward
         if not any(self.wanted) and not once:
             return []
@@ -83,7 +83,7 @@ class _Machine:
         backward: list[Value],
         cache: Sequence[Value],
     ) -> list[Value]:
-        """The final states of the way back."""
+        """The final states of the backward pass."""
         if not backward:
             return []
         states = [api.new_ref(x) for x in backward]
@@ -110,14 +110,14 @@ class _WayBack:
 
     @property
     def places(self) -> Sequence[int]:
-        """Which forward states the way back of a step is given as they are after it."""
+        """Which forward states the backward pass of a step is given as they are after it."""
         return () if self.after is None else self.after.places
 
     def run(self, forward: Sequence[Value], cache: Sequence[Value]) -> None:
         """All steps, from the states at the beginning or from some that are saved already."""
         tapes = (self.n + (self.tape - 1)) // self.tape
         schedule = self.p.schedule
-        # What was saved on the way forward may have been saved between steps, not between tapes.
+        # What was saved in the forward pass may have been saved between steps, not between tapes.
         usable = all(self.p.cached) and self.tape == schedule.tape
         is_slow = bool(schedule.slow_slots)
         saved = Store(schedule, forward, cache if usable else (), self.names, is_slow)
@@ -269,7 +269,7 @@ _CARRIED = {
     "turn": ("steps left", "slot", "its step"),
     "period": ("state in the slower store", "steps left"),
 }
-"""The carried values of the loops of the way back: the steps to come, and the problem at hand."""
+"""The carried values of the loops of the backward pass: the steps to come, and the problem at hand."""
 
 
 def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:

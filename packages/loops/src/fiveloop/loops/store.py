@@ -1,4 +1,4 @@
-"""The store of saved states on the way back: their slots, and the steps that wait to be reversed from each."""
+"""The store of saved states in the backward pass: their slots, and the steps that wait to be reversed from each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way forward of a `while` that saves states: stretches of steps, after each of which one is saved."""
+"""The forward pass of a `while` that saves states: stretches of steps, after each of which one is saved."""
 
 from __future__ import annotations
 

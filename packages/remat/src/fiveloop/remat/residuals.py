@@ -33,7 +33,7 @@ def number_of(number: int, noun: str) -> str:
 class Need:
     """An equation of the backward pass that uses a residual: its primitive and the line of the user's program.
 
-    `again` says that it is a part of what is computed again, and not of the way back from that.
+    `again` says that it is a part of what is computed again, and not of the backward pass from that.
     """
 
     primitive: str

@@ -1,8 +1,8 @@
 """Types of `grad`, `value_and_grad`, the Jacobians and `hessian` for the type checker.
 
 A derivative of one array has the structure of the argument, and a derivative with respect to one array that of the
-result. Where neither is one array, or `argnums` is not among the usual, the result is a `Pytree`, which a program
-casts to what it knows it to be.
+result. Where neither is one array, or `argnums` is of an unusual form, the result is a `Pytree`, which a program casts
+to the type that it knows it has.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fused calls: outside of traces, a public function of arrays is compiled as one program.
 
 Op by op, a function would cost a call for each of its primitives, and the Python around them. A fused function is
-traced once for each types of its operands; what remains of a call is a look-up in a table. Everything else is left to
-the function itself: traced values, Refs, modes and settings, NumPy's arrays, and whatever fails, so that errors are
-its own.
+traced once per types of its operands; what remains of a call is a look-up in a table. Everything else is left to the
+function itself: traced values, Refs, modes and settings, NumPy's arrays, and whatever fails, so that errors are its
+own.
 """
 
 from __future__ import annotations

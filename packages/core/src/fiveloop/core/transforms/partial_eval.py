@@ -359,7 +359,7 @@ class _Splitter:
                 step.again = step.again or [e for e in step.known if e in again]
 
     def _save_in_second_run(self, staged: Sequence[ir.Eqn]) -> bool:
-        """Let branches save what their way back uses where they run again for their results, and not run a third time.
+        """Let branches that run again for their results save what their backward pass uses, and not run a third time.
 
         True if there are any.
         """

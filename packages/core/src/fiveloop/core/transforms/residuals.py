@@ -220,7 +220,7 @@ def minimum_cut(
     """The equations to do again, so that `needed` can be had from what is at hand and what is kept.
 
     A chain of equations done again may cost only a share of `work`, which is what the whole body does. `kernels` are
-    those of the way back that use a value, as `kernels_of` gives them.
+    those of the backward pass that use a value, as `kernels_of` gives them.
     """
     wanted = [v for v in needed if v not in at_hand]
     nodes = _reached(known, wanted, at_hand, kernels)
@@ -311,11 +311,11 @@ def _reached(
 
 
 def kernels_of(staged: Iterable[ir.Eqn], unknown: Set[ir.Var]) -> dict[ir.Var, int]:
-    """For each known value that linear equations use: the kernels that use it on the way back, as bits.
+    """For each known value that linear equations use: the kernels that use it in the backward pass, as bits.
 
-    XLA fuses what works by element into the kernel that needs it, into each of several. The way back goes from what
-    a linear equation gives to what it is given. So a value that it multiplies by is in the kernels of all cotangents
-    that it leads to by element, and computed again in each of them. Terms that are added get one cotangent.
+    XLA fuses what works by element into the kernel that needs it, into each of several. The backward pass goes from
+    what a linear equation gives to what it is given. So a value that it multiplies by is in the kernels of all
+    cotangents that it leads to by element, and computed again in each of them. Terms that are added get one cotangent.
     """
     leads: dict[ir.Var, int] = {}
     alike: dict[ir.Var, int] = {}

@@ -1,9 +1,9 @@
 """Branches whose writes are moved behind the cond.
 
-A branch that gave back all that a Ref holds would make XLA copy it, in a loop in every step. So a branch reads
-from the contents, and gives for each write the elements and where they go; the writes of the branches share
-slots, as residuals do. Where a branch replaces all of a Ref, or loops over writes to it, it gives its contents.
-A branch within a branch takes the writes that wait around it, and reads what it finds in these.
+A branch that returned the whole contents of a Ref would make XLA copy them, in a loop in every step. So a branch reads
+from the contents, and returns the elements and the index of each write; the writes of the branches share slots, as
+residuals do. Where a branch replaces all of a Ref, or loops over writes to it, it returns the contents. A branch within
+a branch takes the pending writes around it, and reads from them the elements that they write.
 """
 
 from __future__ import annotations

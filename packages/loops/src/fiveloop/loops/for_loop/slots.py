@@ -64,7 +64,7 @@ def split_again(
 
 
 def saves(plan: transforms.SavingPlan, eqn: ir.Eqn) -> bool:
-    """Whether a loop saves states on the way forward, by a schedule that the user has chosen."""
+    """Whether a loop saves states in the forward pass, by a schedule that the user has chosen."""
     slots = eqn.params.slots
     return isinstance(slots, Binomial) and slots.sweeps and may_save(plan, eqn)
 

@@ -1,7 +1,7 @@
 """Several writes of a step to one element become one, and a read of an element just written becomes the value.
 
-So derivatives and residuals have less to follow. Two places are the same, or apart, as discharge has it
-(`known_relation`); where that is not known nothing is changed.
+So derivatives and residuals have less to follow. Whether two places are the same or apart is told by `known_relation`,
+as in discharge; where it is not known nothing is changed.
 """
 
 from __future__ import annotations

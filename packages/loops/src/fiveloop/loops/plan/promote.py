@@ -1,8 +1,8 @@
 """Carried arrays that a body only indexes and updates at indices become Refs.
 
-`x = x.at[i].set(f(x[i - 1]))` is how arrays are updated where there are no Refs. Its derivative costs the whole
-array in every step; that of a Ref which is read and written at the same places costs an element. So it is where a
-branch or a call does it, `cond(p, lambda x: x.at[i].set(0), lambda x: x, x)`: they are given the Ref.
+`x = x.at[i].set(f(x[i - 1]))` is how arrays are updated where there are no Refs. Its derivative costs the whole array
+in every step; that of a Ref which is read and written at the same places costs an element. The same holds where a
+branch or a call updates the array, `cond(p, lambda x: x.at[i].set(0), lambda x: x, x)`: it is given the Ref.
 """
 
 from __future__ import annotations

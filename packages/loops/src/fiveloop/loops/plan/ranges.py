@@ -1,6 +1,6 @@
 """An index that is in bounds by the range of the counter is not checked at run time, any other is resolved once.
 
-In a loop of a few operations a step, the resolving is a good part of them.
+In a loop with a few operations per step, resolving indices is a good part of them.
 """
 
 from __future__ import annotations

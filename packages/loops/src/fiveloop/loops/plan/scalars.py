@@ -1,7 +1,8 @@
-"""Scalar replacement of aggregates: where steps add to a few elements of a Ref alone, each has a sum of its own.
+"""Scalar replacement of aggregates: where steps only add to a few elements of a Ref, each element becomes a sum.
 
 The cotangent of parameters `p` of which a step takes `p[0]` and `p[1]` is such a Ref. As numbers the sums stay in
-registers, and no addition to one has to be ordered before another. After the loop they are added to what it was given.
+registers, and no addition to one has to be ordered before another. After the loop the sums are added to the contents
+that the Ref had before it.
 """
 
 from __future__ import annotations

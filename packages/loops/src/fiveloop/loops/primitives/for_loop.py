@@ -1,6 +1,6 @@
 """The primitive `for`: its params, types and effects; and the form of a body that may end the loop early.
 
-The steps of such a loop do nothing once a flag is set.
+Such a body sets a flag; once it is set, the remaining steps do nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The primitive `replay`: a loop with a known number of steps, and the way back over these steps."""
+"""The primitive `replay`: a loop with a known number of steps, and the backward pass over these steps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ReplayParams:
     operands : [n, *consts, *forward states, *backward states, *cache]
     results  : [*final forward states, *final backward states]
 
-    All operands are values. The states are Refs to the bodies, and so may constants be, which no step changes. Step
-    `k` of the way back begins with the forward states as they were before step `k` of the way forward, and may change
+    All operands are values. The states are Refs to the bodies, and so may constants be, which no step changes. Step `k`
+    of the backward pass begins with the forward states as they were before step `k` of the forward pass, and may change
     them as that does: so it needs no copy of them. It is linear in the backward states. `slots` of the forward states
     are saved at a time, from which the others are computed again; if None, as many as a default amount of memory holds.
     `cached` marks forward states of which some are saved already: the cache is what the schedule has stored, `Online`

@@ -47,7 +47,7 @@ def room_beside(slots: Slots, state: Sequence[ir.Aval]) -> float:
 
 
 def sweeping(slots: Slots | None) -> Binomial:
-    """By which schedule a loop saves states on the way forward."""
+    """By which schedule a loop saves states in the forward pass."""
     assert slots is not None, "unreachable: it is settled what is saved"
     return slots if isinstance(slots, Binomial) else Online(slots)
 
@@ -58,7 +58,7 @@ def default_slots(state: Sequence[ir.Aval]) -> int:
 
 
 def taped_steps(state: ir.Dim, kept: ir.Dim, slots: Slots | None, contracts: bool) -> int:
-    """How many steps are taped together on the way back, of which so many bytes are kept each; 1 if each goes alone.
+    """How many steps the backward pass tapes together, each with so many bytes of residuals; 1 if each goes alone.
 
     As many as a schedule says. Without one, as many as take the room of a state, where a state is far larger. And some
     where nobody says how many states are saved, if the state is small or a step contracts: to go back to a saved state

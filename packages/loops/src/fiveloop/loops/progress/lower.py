@@ -1,7 +1,7 @@
 """Lowering of a loop that shows its progress: rounds of as many steps as fit between two updates of the bar.
 
-The steps of a round are a loop of their own, in which nothing stands but the steps. The host says after each round
-how many the next one has.
+The steps of a round are a loop of their own, which has nothing in it but the steps. The host says after each round how
+many the next one has.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from fiveloop.state import AbstractRef, predicate
 
 
 def replay_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ReplayParams) -> ad.Batched:
-    """Go both ways once for the whole batch; the states are saved for all lanes together."""
+    """Run both passes once for the whole batch; the states are saved for all lanes together."""
     num = p.num_operands
     if any(d is not None for d in dims[num : num + 2]):
         # The lanes have saved their states at steps of their own.

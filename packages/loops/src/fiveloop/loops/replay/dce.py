@@ -1,4 +1,4 @@
-"""Dead code: drops states, writes and constants that no result needs, on both ways."""
+"""Dead code: drops states, writes and constants that no result needs, in both passes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def needed(
     first, num = 1 + p.num_consts, len(p.forward.invars)
     wanted = list(ahead)
     while True:
-        # What the way back reads of a forward state, every step has to bring up to date.
+        # What the backward pass reads of a forward state, every step has to bring up to date.
         ends = util.select_by([*wanted, *back], p.backward.invars[first:])
         backward = needed_body(p.backward, ends if any(back) else ())
         seen = ir.used_by(backward.eqns)

@@ -1,4 +1,4 @@
-"""Forward mode: the states followed by the tangents that may be nonzero, on both ways."""
+"""Forward mode: the states followed by the tangents that may be nonzero, in both passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 
 
 def replay_jvp(primals: ad.Values, tangents: ad.Tangents, p: ReplayParams) -> ad.Duals:
-    """Go both ways once, over values and tangents; of tangents nothing is saved yet."""
+    """Run both passes once, over values and tangents; of tangents nothing is saved yet."""
     num = p.num_operands
     p, primals = p.without_cache(primals)
     nonzero = _nonzero(p, transforms.nonzero_mask(tangents[1:num]))

@@ -12,7 +12,7 @@ from fiveloop.state import predicate
 
 
 def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
-    """The steps that are computed again from saved states, and the way back."""
+    """The steps that are computed again from saved states, and the backward pass."""
     steps = 1 if p.steps is None else p.steps
     again = binomial.advances(steps, p.num_slots) if steps > 1 else 0
     return [

@@ -1,6 +1,6 @@
-"""Partial evaluation: both ways of the known values, and both ways of all values for the rest.
+"""Partial evaluation: both passes over the known values, and both passes over all values for the rest.
 
-Nothing is kept of a step: the staged half needs the states as they were at first, and computes them again.
+No residual of a step is saved: the staged half takes the initial states, and recomputes the others.
 """
 
 from __future__ import annotations

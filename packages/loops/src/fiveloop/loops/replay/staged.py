@@ -17,7 +17,7 @@ from fiveloop.state import AbstractRef
 
 
 def may_save(plan: transforms.SavingPlan, loop: ir.Eqn) -> bool:
-    """Whether a loop may save states on the way forward.
+    """Whether a loop may save states in the forward pass.
 
     It does not in another loop, nor where a policy decides, nor if it has a bar or does something else that must happen
     once: it is compiled as several.

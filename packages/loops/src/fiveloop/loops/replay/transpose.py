@@ -10,7 +10,7 @@ where w are linear constants. For cotangents u of a and v of b the same steps ar
     forward   s' = f(s)            v' = B(s)^T v
     backward  c = C(s) c'          u = A(s)^T u' + D(s, c')^T v      w_bar += E(s)^T u' + H(s, c')^T v
 
-so that the transpose of a replay is a replay. A step of the way back makes the step forward, too, so that what it
+so that the transpose of a replay is a replay. A step of the backward pass makes the step forward, too, so that what it
 reads of the forward states need not be copied first.
 """
 
@@ -29,7 +29,7 @@ from fiveloop.state import AbstractRef, predicate
 
 
 def replay_transpose(cts: ad.Tangents, operands: ad.Operands, p: ReplayParams) -> ad.Cotangents:
-    """Go both ways over what is known and the cotangents."""
+    """Run both passes over the known values and the cotangents."""
     n, *rest = operands[: p.num_operands]
     linear = unknown_states(p, [transforms.is_linear(x) for x in rest])
     cached, cache = _cache(p, linear, operands)
@@ -136,7 +136,7 @@ class _Steps:
         transforms.eval_jaxpr(needs, [k, *consts, *s, *v])
 
     def _moved(self, k: Value, consts: list[Value], s: list[Value], v: list[Value]) -> None:
-        """A step of the way back for a = 0 and w = 0, transposed; B does not depend on c, which is 0, too."""
+        """A step of the backward pass for a = 0 and w = 0, transposed; B does not depend on c, which is 0, too."""
         zeros = [
             [transforms.zeros_of(x.aval) for x in util.select_by(mask, xs)]
             for mask, xs in zip(self.masks, self.p.parts(self.p.backward.invars[1:]), strict=True)

@@ -1,7 +1,7 @@
 """A `while` with a bound: a `for` that ends when the condition is false, differentiable in both modes.
 
 Where the condition is that a counter is less than a limit, the number of steps is known when the loop begins, and no
-step has to ask.
+step tests the condition.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Partial evaluation: a loop of the known values, which counts its steps, and as many steps of the whole body.
 
-Nothing is kept of a step: the staged half is a `replay`, which begins where the loop began.
+No residual of a step is saved: the staged half is a `replay` from the initial values of the loop.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def while_split(
 
 
 def _saves(plan: transforms.SavingPlan, eqn: ir.Eqn, unknown: util.Mask) -> bool:
-    """Whether states are saved on the way forward: not if the number of steps is known when the loop begins."""
+    """Whether states are saved in the forward pass: not if the number of steps is known when the loop begins."""
     p: WhileParams = eqn.params
     if p.kept or not may_save(plan, eqn):
         return False
@@ -81,7 +81,7 @@ def _saves(plan: transforms.SavingPlan, eqn: ir.Eqn, unknown: util.Mask) -> bool
 
 
 def _is_taped(p: WhileParams, unknown: util.Mask) -> bool:
-    """Whether steps are taped together on the way back: it begins anew then, from states between these."""
+    """Whether steps are taped together in the backward pass: it begins anew then, from states between these."""
     changed = ir.mutated(p.body)
     consts, carry, refs = parts(p, p.body.invars)
     at_hand = (*[True] * len(consts), *[False] * len(carry), *[v not in changed for v in refs])

@@ -343,7 +343,7 @@ def _steps(
 
 
 def _given(program: Program, step: Save | Again) -> Sequence[ir.Var]:
-    """The operands of a step's stages that its way back uses."""
+    """The operands of a step's stages that its backward pass uses."""
     ins = program.stage(step.first, step.last).ins
     return util.select_by(step.option.given, ins) if isinstance(step, Save) else ins
 
@@ -390,7 +390,7 @@ def both_passes(jaxpr: Jaxpr, unknown: util.Mask, policy: transforms.Policy) -> 
     late = set(util.select_by(unknown, jaxpr.invars))
     used = util.select_by(cut.staged_in, jaxpr.invars)
     ins = [v for v in used if v not in late or v.aval.accumulates]
-    # Where the staged half takes a Ref of tangents, the way back takes one of their cotangents.
+    # Where the staged half takes a Ref of tangents, the backward pass takes one of their cotangents.
     refs = {v: ir.Var(v.aval) for v in ins if v in late}
     operands = [*cut.residuals, *[refs.get(v, v) for v in ins]]
     cts = [ir.Var(a) for a in back.in_avals[len(operands) :]]

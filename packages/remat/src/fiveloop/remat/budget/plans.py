@@ -22,10 +22,10 @@ class Option:
     """A way to go back through a stage.
 
     `kept` are the bytes saved besides the stage's operands, its results that later stages use included, `forward` and
-    `backward` the bytes needed at most on either way besides these, `again` the operations that are done twice.
-    A stage without a policy stays as it is, and keeps what its backward pass uses. `parts` are those of the bodies of
-    the stage's loops, where these follow plans of their own; one that is `written` has them under what people write.
-    `given` says which operands of the stage its way back uses.
+    `backward` the bytes needed at most on either way besides these, `again` the operations that are done twice. A stage
+    without a policy stays as it is, and keeps what its backward pass uses. `parts` are those of the bodies of the
+    stage's loops, where these follow plans of their own; one that is `written` has them under what people write.
+    `given` says which operands of the stage its backward pass uses.
     """
 
     policy: transforms.Policy | None

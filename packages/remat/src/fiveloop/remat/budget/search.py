@@ -1,8 +1,8 @@
-"""The search for plans: which stages save what, and which runs of stages are computed again, in turn, on the way back.
+"""The search for plans: which stages save what, and which runs of stages the backward pass recomputes, in turn.
 
 A plan for stages [s, t) is a sequence of steps. Either a stage saves by one of its options, or a run of stages saves
-only its operands, and is planned anew when the way back comes to it. Of all plans that fit in a number of bytes the
-one that does the fewest operations again is found by dynamic programming over runs of stages and bytes.
+only its operands, and is planned anew when the backward pass comes to it. Of all plans that fit in a number of bytes
+the one that recomputes the fewest operations is found by dynamic programming over runs of stages and bytes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Chain:
         return option.kept + max(option.backward + cotangents, option.forward)
 
     def peak(self, plan: Plan, before: int = 0, pending: int = 0) -> int:
-        """The bytes that a plan needs at most: `before` are there already, `pending` until its way back begins."""
+        """The bytes that a plan needs at most: `before` are there already, `pending` until its backward pass begins."""
         most, here = before, before
         kept: list[int] = []
         for step in plan:

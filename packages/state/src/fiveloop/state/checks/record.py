@@ -4,8 +4,8 @@ The record is what the effect's Ref holds.
 
 record : u64[code of the site or 0, *(1 + step or 0) of loops, *(1 + lane or 0) of batches, *words of the values]
 
-Where a step and a lane are not told, there is a zero; the numbers of the outermost batch come first, and those of the
-outermost loop last.
+A step or a lane that is not known is 0; the numbers of the outermost batch come first, and those of the outermost loop
+last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The predicate column: runs a jaxpr on a condition; if it is false, no Ref changes and no `while` starts.
 
-`vmap` of a `cond` whose lanes choose for themselves runs every branch for all lanes; of a `while`, each step
-until the last lane is done. What a lane does not take must leave no trace: a write is made to write what was
-there, of the slice that it writes and not of the array; an inner `while` ends at once; an effect of another kind
-takes place for the lanes alone that it is meant for, as its primitive's rule says. The condition is a scalar here:
+`vmap` of a `cond` whose lanes choose for themselves runs every branch for all lanes; of a `while`, each step until the
+last lane is done. A branch that a lane has not chosen, or a step after its end, must have no effect on it: a write
+writes the old contents back, of its slice and not of the whole array; an inner `while` ends at once; any other effect
+takes place only for the lanes that it is meant for, as the rule of its primitive says. The condition is a scalar here:
 rules are written for one lane, and batching comes after.
 """
 

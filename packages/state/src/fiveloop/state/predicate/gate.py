@@ -1,10 +1,10 @@
 """Identities that pass a derivative only where a condition is true: `gate`, linear in its value, and `follow`.
 
 `follow`: under `vmap`, lanes whose condition is false use the operands of a lane whose condition is true. What such a
-lane computes in vain from values of its own may be infinite or not a number, and so is the cotangent of what the lanes
-share: zero times that. A gate at each lane's own values keeps it from there, but what is shared would have to be made
-one a lane to have a gate for each. So the lane takes the values of a lane that is meant to compute with them instead.
-If there is none, nothing flows back to what is shared.
+lane computes in vain from its own values may be infinite or NaN, and zero times that is a NaN in the cotangents of
+values that the lanes share. A gate keeps it from the lane's own values, but a shared value would have to be copied for
+each lane to have a gate for each. So the lane takes the values of a lane whose condition is true instead. If there is
+none, no cotangent flows back to the shared values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def gate(pred: Value, x: Value, other: Value | None = None) -> Value:
     """The same value, through which a derivative flows only if the condition is true.
 
     Where the condition is false, results that are computed from the value may be infinite; their zero cotangents then
-    become NaN on the way back, and the gate stops them. Where the condition does not hold, the value is that of
+    become NaN in the backward pass, and the gate stops them. Where the condition does not hold, the value is that of
     `other`, if given.
 
     >>> def inverse(x):

@@ -19,7 +19,7 @@ from fiveloop.state.refs import AbstractRef, ReadEffect
 
 @dataclass(frozen=True)
 class LiveParams:
-    """Whether ended lanes are filled on the way back; and which axes of the value are those of the condition."""
+    """Whether ended lanes are filled in the backward pass; and which axes of the value are those of the condition."""
 
     fills: bool
     axes: tuple[int, ...] = ()
@@ -31,8 +31,8 @@ live_p: ir.Primitive[LiveParams] = ir.Primitive("live")
 def live(pred: Value, x: Value, fills: bool) -> Value:
     """The same value, of use only if the condition is true, to which a derivative flows only then.
 
-    With `fills` a way back gives lanes whose condition is false the value of a lane whose condition is true. A value
-    that the lanes share is left as it is.
+    With `fills` a backward pass gives lanes whose condition is false the value of a lane whose condition is true. A
+    value that the lanes share is left as it is.
     """
     if not (fills or x.aval.differentiable):
         return x

@@ -75,7 +75,7 @@ def _saved(p: Any, states: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _replay(values: Sequence[Any], p: Any, run: Run) -> list[Any]:
-    """Every state of the way forward is kept for the way back."""
+    """Every state of the forward pass is kept for the backward pass."""
     count, *given = values[: p.num_operands]  # a cache changes nothing
     refs = [v.aval.accumulates for v in p.backward.invars[1:]]
     cells = [Cell(np.array(x)) if r else x for x, r in zip(given, refs, strict=True)]
