@@ -99,7 +99,7 @@ def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeDef:
 
 
 def tree_map(fun: Callable[..., Any], tree: T, *rest: Any, is_leaf: IsLeaf | None = None) -> T:
-    """Apply a function to each leaf; further trees must begin with the structure of the first.
+    """Apply a function to each leaf; further trees must begin with the structure of the first, else ValueError.
 
     To type checkers the result is of the first tree's type, as it is where leaves stay arrays.
 

@@ -25,7 +25,7 @@ name_p: ir.Primitive[NameParams] = ir.Primitive("name")
 
 @trace.boundary
 def checkpoint_name(x: T, name: str) -> T:
-    """`x`, with a label on each of its arrays, by which policies such as `save_only_these_names` select values.
+    """`x`, with a text label on each of its arrays, by which policies such as `save_only_these_names` select values.
 
     >>> import fiveloop.numpy as fnp
     >>> checkpoint_name(fnp.ones(2), "activations")

@@ -123,8 +123,8 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> SavedRe
     two passes.
 
     All arguments are traced: close over static ones, as in `lambda x: f(x, "mean")`. Saved arguments of `f` are listed
-    too; a residual of each step of a loop is one stacked array. The list describes
-    the jaxpr; `jit(f).lower(...).compile().memory_analysis()` reports the memory that XLA allocates.
+    too; a residual of each step of a loop is one stacked array. The list describes the jaxpr;
+    `jit(f).lower(...).compile().memory_analysis()` reports the memory that XLA allocates.
 
     >>> import fiveloop.numpy as fnp
     >>> kept = saved_residuals(lambda x: fnp.sin(x) * x, 1.0)

@@ -227,7 +227,7 @@ def run_state(f: Callable[[Ref], None]) -> Callable[[ArrayLike], Value]: ...
 @overload
 def run_state(f: Callable[[T], None]) -> Callable[[object], pytree.Pytree]: ...
 def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
-    """The function that makes Refs of its argument, runs `f` on them, and returns their final contents.
+    """A function that makes Refs of its argument, runs `f` on them, and returns their contents; `f` returns None.
 
     >>> def double(r):
     ...     r[...] = r[...] * 2.0

@@ -14,7 +14,7 @@ from fiveloop.state import errors
 
 @dataclass(frozen=True)
 class ReadEffect(ir.PositionalEffect):
-    """The Ref at a position is read; an equation that only reads may be dropped, or done again."""
+    """The Ref at a position is read; an equation that only reads may be dropped or recomputed."""
 
     droppable: ClassVar[bool] = True
     recomputable: ClassVar[bool] = True

@@ -345,6 +345,8 @@ def jvp(
     `tangents` has the structure, shapes and dtypes of `primals`; integer arguments take any tangent, which counts as
     zero. With `has_aux` the function returns a pair, whose second part is returned unchanged.
 
+    Raises TypeError if `tangents` has another structure, shape or dtype.
+
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
@@ -409,6 +411,8 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
     the call; `f_vjp.with_refs` adds cotangents to Refs. `f_vjp` is a pytree of its residuals, so jitted functions can
     take and return it.
 
+    `f_vjp` raises TypeError if the cotangent has another structure, shape or dtype.
+
     >>> y, f_vjp = vjp(lambda x: x * x, 3.0)
     >>> f_vjp(1.0)
     (Array(6., dtype=float32, weak_type=True),)
@@ -428,8 +432,8 @@ def vjp(fun: Callable[..., Any], *primals: *Ts, has_aux: bool = False) -> Any:
 def linear_transpose(fun: Callable[[*Ts], object], *primals: Any) -> Callable[[Any], tuple[*Ts]]:
     """The transpose of a function that is linear in all its arguments: from a cotangent to a tuple of them.
 
-    Only the types of `primals` matter: descriptions (`ShapeDtype`) will do. `fun` is traced and never run, and must
-    use only operations that are linear in their traced operands; the error names the first nonlinear operation.
+    Only the types of `primals` matter: descriptions (`ShapeDtype`) will do. `fun` is traced and never run, and may use
+    only operations that are linear in their traced operands: a RuleError names the first nonlinear one.
 
     >>> transposed = linear_transpose(lambda x: 3.0 * x, 1.0)
     >>> transposed(2.0)

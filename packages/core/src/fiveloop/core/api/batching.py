@@ -29,6 +29,9 @@ def vmap(
     `out_axes` says where the batch goes in the results; None for one that does not depend on it. With an `axis_name`,
     the examples can communicate: `psum(x, axis_name)` is the sum over all of them.
 
+    Raises ValueError if the batches differ in size, if an argument has no such axis, if no argument is batched, or if a
+    result with `out_axes` None depends on the batch.
+
     >>> vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0, dtype="float32"), 2.0)
     Array([0., 2., 4.], dtype=float32)
     """

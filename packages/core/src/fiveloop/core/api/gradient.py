@@ -31,6 +31,9 @@ def value_and_grad(
     `holomorphic` arguments and result are complex, and the gradient is the complex derivative. With `allow_int`
     arguments may be integers, whose gradients are zeros of their own dtype.
 
+    Raises TypeError if an argument to differentiate is not floating, or if the result is not one float scalar;
+    ValueError if `argnums` names no argument.
+
     >>> value_and_grad(lambda x: x**2)(3.0)
     (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32))
     """
@@ -251,6 +254,8 @@ def hessian(
 
     The result is the Jacobian of the Jacobian; for a scalar result and one array argument its shape is that of the
     argument, twice. `chunk` is the number of tangents that are pushed through the gradient at a time.
+
+    Raises TypeError if an argument to differentiate is not floating.
 
     >>> hessian(lambda x: (x**3).sum())(np.arange(2.0, dtype="float32"))
     Array([[0., 0.],

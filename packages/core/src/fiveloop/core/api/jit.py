@@ -408,6 +408,8 @@ def jit(
     `closed_call`; with `inline` its equations become equations of the jaxpr that is being traced. `compiler_options`
     are options of XLA, by name. Without `fun` it is a decorator: `@jit(...)`.
 
+    Raises TypeError if a static argument is not hashable, or another argument is neither an array nor a scalar.
+
     >>> jit(lambda x: x * 2.0)(np.arange(3.0, dtype="float32"))
     Array([0., 2., 4.], dtype=float32)
     """

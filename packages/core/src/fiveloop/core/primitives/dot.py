@@ -48,8 +48,8 @@ PRECISIONS = {
 def default_matmul_precision(precision: str | None) -> AbstractContextManager[None]:
     """Within the block, matrix products that name no precision of their own have this one.
 
-    It is "default", "high" or "highest", or the name of the dtype that is computed in: "bfloat16", "tensorfloat32",
-    "float32". On a CPU all are the same.
+    It is "default" (or "fastest"), "high" or "highest", or the name of the dtype that is computed in: "bfloat16",
+    "bfloat16_3x", "tensorfloat32" or "float32"; ValueError for another. On a CPU all are the same.
 
     >>> from fiveloop.core import jit
     >>> with default_matmul_precision("highest"):

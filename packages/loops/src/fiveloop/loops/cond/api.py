@@ -98,7 +98,9 @@ def switch(
 ) -> Any:
     """`branches[index](*operands)`; an index out of range takes the nearest branch.
 
-    In every other way as `cond`.
+    Operands, results, Refs and `vmap` are as for `cond`.
+
+    Raises TypeError if `index` is no integer scalar; ValueError if there are no branches.
 
     >>> switch(7, [lambda x: x + 1, lambda x: x * 10], 3)
     Array(30, dtype=int32, weak_type=True)

@@ -56,6 +56,9 @@ def fori_loop(
     device, also under a policy that offloads. With `progress` (True, a label, or a `Progress`) a bar shows the progress
     of the loop.
 
+    Raises TypeError if `body_fun` changes the structure or a type of the value, with the leaf's path and both types;
+    ValueError if a known bound is not whole.
+
     >>> fori_loop(0, 4, lambda i, total: total + i, 0)
     Array(6, dtype=int32)
     """
@@ -185,8 +188,9 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     """`f` applied to each slice of `xs` along its leading axis, one after the other, results stacked.
 
     The slices of a Ref are Refs: writes of `f` to a slice go to the Ref. With `batch_size`, `f` runs on that many
-    slices at once, by `vmap`; the last batch may be smaller. With 0 all slices are one batch. With `progress` (True, a
-    label, or a `Progress`) a bar shows how many slices, or whole batches, are done.
+    slices at once, by `vmap`; the last batch may be smaller. With 0 all slices are one batch. Raises ValueError if the
+    leading axes of `xs` differ. With `progress` (True, a label, or a `Progress`) a bar shows how many slices, or whole
+    batches, are done.
 
     >>> import fiveloop.numpy as fnp
     >>> map(lambda x: x * x, fnp.arange(3.0))

@@ -103,8 +103,8 @@ def debug_print(
 ) -> None:
     """Print arguments by a format string, as `str.format` fills it in, when the program reaches this point.
 
-    A format specification is applied to each element of an array. A format string that does not fit the arguments is
-    refused at once. How often it prints, and in which order, is as for `callback`.
+    A format specification is applied to each element of an array. A format string that does not fit the arguments is a
+    ValueError at once. How often it prints, and in which order, is as for `callback`.
 
     >>> from fiveloop.core import jit
     >>> jit(lambda x: debug_print("{} and {twice:.2f}", x, twice=2 * x))(1.5)
