@@ -41,7 +41,7 @@ def fold_in(k: ArrayLike, data: ArrayLike) -> Value:
 
 
 def random_bits(k: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
-    """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance."""
+    """Random bits in an array of unsigned integers, each bit 0 or 1 with equal probability."""
     out = prims.canonical_dtype("random_bits", dtype)
     if out.kind != "u":
         prims.bad_type(f"random_bits: expected an unsigned integer dtype, got {out.name}")

@@ -69,7 +69,7 @@ def selu(x: ArrayLike) -> Value:
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Value:
-    """`x` times the chance that a standard normal number is below `x`; by a tanh formula if `approximate`.
+    """`x` times the probability that a standard normal number is below `x`; by a tanh formula if `approximate`.
 
     >>> nn.gelu(np.array([0.0, 1.0]), approximate=False)
     Array([0.        , 0.84134475], dtype=float64)
@@ -146,7 +146,7 @@ def soft_sign(x: ArrayLike) -> Value:
 
 
 def hard_tanh(x: ArrayLike) -> Value:
-    """`x` held between -1 and 1.
+    """`x` limited to the range from -1 to 1.
 
     >>> nn.hard_tanh(np.array([-2.0, 0.5]))
     Array([-1. ,  0.5], dtype=float64)

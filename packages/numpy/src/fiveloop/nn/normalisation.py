@@ -16,7 +16,7 @@ Axis = int | Sequence[int] | None
 
 
 def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
-    """`exp(x)` over its sum along axes, without overflow; only of the elements where `where` holds.
+    """`exp(x)` over its sum along axes, without overflow; only of the elements where `where` is true.
 
     Elements that `where` leaves out get 0.
 
@@ -29,7 +29,7 @@ def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Va
 
 
 def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Value:
-    """The logarithm of `softmax`, exact where that is small; minus infinity where `where` does not hold.
+    """The logarithm of `softmax`, exact where that is small; minus infinity where `where` is false.
 
     >>> nn.log_softmax(np.array([0.0, 0.0]))
     Array([-0.69314718, -0.69314718], dtype=float64)
@@ -94,7 +94,7 @@ log_softmax_p = composite("log_softmax", _log_softmax, _log_softmax_derivative)
 
 
 def standardize(x: ArrayLike, axis: Axis = -1, *, epsilon: float = 1e-5) -> Value:
-    """`x` less its mean, over its standard deviation, along axes.
+    """`x` minus its mean, divided by its standard deviation, along axes.
 
     >>> nn.standardize(np.array([1.0, 3.0]), epsilon=0.0)
     Array([-1.,  1.], dtype=float64)

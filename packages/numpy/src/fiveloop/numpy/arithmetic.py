@@ -66,7 +66,7 @@ def floor_divide(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def remainder(x: ArrayLike, y: ArrayLike) -> Value:
-    """What floor division leaves, with the sign of `y`: `x % y`; 0 of integers over 0.
+    """The remainder of floor division, with the sign of `y`: `x % y`; 0 for integers over 0.
 
     >>> fnp.remainder(np.array([-7, 7]), 4)
     Array([1, 3], dtype=int64)
@@ -76,7 +76,7 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def fmod(x: ArrayLike, y: ArrayLike) -> Value:
-    """What division towards zero leaves, with the sign of `x`; 0 of integers over 0.
+    """The remainder of division towards zero, with the sign of `x`; 0 for integers over 0.
 
     >>> fnp.fmod(np.array([-7, 7]), 4)
     Array([-3,  3], dtype=int64)

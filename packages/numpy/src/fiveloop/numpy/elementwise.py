@@ -140,7 +140,7 @@ def square(x: ArrayLike) -> Value:
 
 @fused
 def reciprocal(x: ArrayLike) -> Value:
-    """One over each element.
+    """The reciprocal of each element.
 
     Integers and bools become float32.
 
@@ -308,7 +308,7 @@ def arctanh(x: ArrayLike) -> Value:
 
 @fused
 def hypot(x: ArrayLike, y: ArrayLike) -> Value:
-    """The length of the vector `(x, y)`, without overflow on the way; the arguments broadcast.
+    """The length of the vector `(x, y)`, without intermediate overflow; the arguments broadcast.
 
     Integers and bools become float32. The derivative at the zero vector is 0.
 
@@ -320,7 +320,7 @@ def hypot(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def logaddexp(x: ArrayLike, y: ArrayLike) -> Value:
-    """`log(exp(x) + exp(y))`, without overflow on the way; the arguments broadcast.
+    """`log(exp(x) + exp(y))`, without intermediate overflow; the arguments broadcast.
 
     Integers and bools become float32. Equal infinities share the derivative.
 
@@ -376,7 +376,7 @@ def sinc(x: ArrayLike) -> Value:
 
 @fused
 def floor(x: ArrayLike) -> Value:
-    """The greatest integer that is not above each element, in the same dtype.
+    """Each element rounded down to an integer, in the same dtype.
 
     >>> fnp.floor(np.array([1.5, -1.5]))
     Array([ 1., -2.], dtype=float64)
@@ -386,7 +386,7 @@ def floor(x: ArrayLike) -> Value:
 
 @fused
 def ceil(x: ArrayLike) -> Value:
-    """The least integer that is not below each element, in the same dtype.
+    """Each element rounded up to an integer, in the same dtype.
 
     >>> fnp.ceil(np.array([1.5, -1.5]))
     Array([ 2., -1.], dtype=float64)
@@ -396,7 +396,7 @@ def ceil(x: ArrayLike) -> Value:
 
 @fused
 def trunc(x: ArrayLike) -> Value:
-    """Each element without its fraction, in the same dtype.
+    """Each element rounded towards zero, in the same dtype.
 
     >>> fnp.trunc(np.array([1.5, -1.5]))
     Array([ 1., -1.], dtype=float64)
@@ -431,7 +431,7 @@ def round(x: ArrayLike, decimals: int = 0) -> Value:
 
 @partial(fused, numbers="operands")
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
-    """Each element held between `min` and `max`, which broadcast; None is no bound.
+    """Each element limited to the range from `min` to `max`, which broadcast; None is no bound.
 
     >>> fnp.clip(np.arange(5), 1, 3)
     Array([1, 1, 2, 3, 3], dtype=int64)

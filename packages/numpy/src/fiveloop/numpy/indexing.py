@@ -26,7 +26,7 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Value: ...
 def where(condition: ArrayLike, x: Any = None, y: Any = None) -> Value | tuple[Value, ...]:
     """Elements of `x` where the condition holds, of `y` elsewhere; all three broadcast.
 
-    With the condition alone: the indices where it holds, as `nonzero` gives them.
+    With the condition alone: the indices where it is true, as `nonzero` returns them.
 
     >>> fnp.where(np.array([True, False]), 1.0, np.array([5.0, 6.0]))
     Array([1., 6.], dtype=float64)
@@ -42,7 +42,7 @@ def where(condition: ArrayLike, x: Any = None, y: Any = None) -> Value | tuple[V
 def select(
     conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], default: ArrayLike = 0
 ) -> Value:
-    """Elements of the choice that goes with the first condition that holds, or the default.
+    """Each element from the choice whose condition is the first that is true there, or the default.
 
     >>> fnp.select([np.array([True, False])], [np.array([1, 2])], 9)
     Array([1, 9], dtype=int64)
@@ -85,7 +85,7 @@ def take_along_axis(x: ArrayLike, indices: ArrayLike, axis: int = -1) -> Value:
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int = -1) -> Value:
     """`x` with values written at the places that `take_along_axis` reads; `values` broadcast to them.
 
-    A run-time index that is out of bounds is left out.
+    A value whose run-time index is out of bounds is dropped.
 
     >>> fnp.put_along_axis(np.array([[1, 2], [3, 4]]), np.array([[1], [0]]), 9)
     Array([[1, 9],
@@ -152,7 +152,7 @@ def argwhere(x: ArrayLike) -> Value:
 
 @partial(fused, numbers="operands")
 def searchsorted(a: ArrayLike, v: ArrayLike, side: Literal["left", "right"] = "left") -> Value:
-    """Where each of `v` belongs in the ascending vector `a`, as int32: before its equals, or after.
+    """The index in the ascending vector `a` to insert each element of `v` at, as int32: before equals, or after.
 
     >>> fnp.searchsorted(np.array([1, 3, 5]), np.array([3, 4]))
     Array([1, 2], dtype=int32)

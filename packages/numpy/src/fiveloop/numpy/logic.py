@@ -73,7 +73,7 @@ def greater_equal(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
-    """Whether both elements are true; a number is if it is not zero.
+    """Whether both elements are true; a number is true if it is not zero.
 
     >>> fnp.logical_and(np.array([0, 2]), True)
     Array([False,  True], dtype=bool)
@@ -83,7 +83,7 @@ def logical_and(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
-    """Whether either element is true; a number is if it is not zero.
+    """Whether either element is true; a number is true if it is not zero.
 
     >>> fnp.logical_or(np.array([0, 2]), False)
     Array([False,  True], dtype=bool)
@@ -93,7 +93,7 @@ def logical_or(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
-    """Whether exactly one element is true; a number is if it is not zero.
+    """Whether exactly one element is true; a number is true if it is not zero.
 
     >>> fnp.logical_xor(np.array([0, 2]), True)
     Array([ True, False], dtype=bool)
@@ -103,7 +103,7 @@ def logical_xor(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def logical_not(x: ArrayLike) -> Value:
-    """Whether each element is false; a number is if it is zero.
+    """Whether each element is false; a number is false if it is zero.
 
     >>> fnp.logical_not(np.array([0, 2]))
     Array([ True, False], dtype=bool)
@@ -143,7 +143,7 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def bitwise_invert(x: ArrayLike) -> Value:
-    """All bits of each integer turned round.
+    """All bits of each integer inverted.
 
     >>> fnp.bitwise_invert(np.array([0, 5]))
     Array([-1, -6], dtype=int64)
@@ -153,7 +153,7 @@ def bitwise_invert(x: ArrayLike) -> Value:
 
 @fused
 def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
-    """The bits of `x` moved up by `y` places.
+    """The bits of `x` shifted left by `y` bits.
 
     >>> fnp.left_shift(3, 2)
     Array(12, dtype=int32, weak_type=True)
@@ -163,7 +163,7 @@ def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
 
 @fused
 def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
-    """The bits of `x` moved down by `y` places; the sign stays.
+    """The bits of `x` shifted right by `y` bits; the sign stays.
 
     >>> fnp.right_shift(np.array([-8, 8]), 1)
     Array([-4,  4], dtype=int64)

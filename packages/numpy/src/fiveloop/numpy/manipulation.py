@@ -99,7 +99,7 @@ def moveaxis(x: ArrayLike, source: Axes, destination: Axes) -> Value:
 
 @fused
 def expand_dims(x: ArrayLike, axis: Axes) -> Value:
-    """New axes of size 1, at these places of the result.
+    """`x` with new axes of size 1, at these positions in the result.
 
     >>> fnp.expand_dims(np.zeros(3), 0).shape
     (1, 3)
@@ -109,7 +109,7 @@ def expand_dims(x: ArrayLike, axis: Axes) -> Value:
 
 @fused
 def squeeze(x: ArrayLike, axis: Axes | None = None) -> Value:
-    """Axes of size 1 taken away: these, or all. ValueError for an axis of another size.
+    """The array without axes of size 1: without these, or all of them. ValueError for an axis of another size.
 
     >>> fnp.squeeze(np.zeros((1, 3, 1))).shape
     (3,)
@@ -207,7 +207,7 @@ def stack(xs: Sequence[ArrayLike], axis: int = 0) -> Value:
 
 @fused
 def unstack(x: ArrayLike, *, axis: int = 0) -> tuple[Value, ...]:
-    """The slices along an axis, which they lose.
+    """The slices along an axis, as a tuple of arrays without it.
 
     >>> fnp.unstack(np.array([[1, 2], [3, 4]]))[1]
     Array([3, 4], dtype=int64)
@@ -261,7 +261,7 @@ def _alike(fun: str, xs: Sequence[ArrayLike]) -> list[Value]:
 
 @fused
 def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Value]:
-    """Consecutive parts along an axis: equal ones of a number, or those between the given places.
+    """Consecutive parts along an axis: so many equal ones, or those between the given indices.
 
     ValueError if the axis does not divide into that many.
 
@@ -307,7 +307,7 @@ def array_split(
 
 @fused
 def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
-    """The opposite order along axes, or along all.
+    """The elements in reverse order along axes, or along all.
 
     >>> fnp.flip(np.arange(3))
     Array([2, 1, 0], dtype=int64)
@@ -318,7 +318,7 @@ def flip(x: ArrayLike, axis: Axes | None = None) -> Value:
 
 @fused
 def fliplr(x: ArrayLike) -> Value:
-    """The opposite order along the second axis.
+    """The elements in reverse order along the second axis.
 
     >>> fnp.fliplr(np.array([[1, 2]]))
     Array([[2, 1]], dtype=int64)
@@ -328,7 +328,7 @@ def fliplr(x: ArrayLike) -> Value:
 
 @fused
 def flipud(x: ArrayLike) -> Value:
-    """The opposite order along the first axis.
+    """The elements in reverse order along the first axis.
 
     >>> fnp.flipud(np.arange(2))
     Array([1, 0], dtype=int64)
@@ -359,7 +359,7 @@ def rot90(x: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Value:
 
 @fused
 def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = None) -> Value:
-    """Elements moved along axes by `shift` places, those at the end to the front; all axes as one if None.
+    """Elements moved along axes by `shift` positions, those at the end to the front; of the flattened array if None.
 
     A shift may be known only at run time.
 
@@ -423,7 +423,7 @@ def tile(x: ArrayLike, reps: int | Sequence[int]) -> Value:
 def repeat(
     x: ArrayLike, repeats: int | Sequence[int] | np.ndarray, axis: int | None = None
 ) -> Value:
-    """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None.
+    """Each element repeated, all as often or each its own number of times, known now; flattened if `axis` is None.
 
     >>> fnp.repeat(np.array([1, 2]), 2), fnp.repeat(np.array([1, 2]), [1, 2])
     (Array([1, 1, 2, 2], dtype=int64), Array([1, 2, 2], dtype=int64))
@@ -482,7 +482,7 @@ def astype(x: ArrayLike, dtype: Any) -> Value:
 
 @fused
 def append(x: ArrayLike, values: ArrayLike, axis: int | None = None) -> Value:
-    """`x` with `values` joined to its end along an axis; both flattened if that is None.
+    """`x` with `values` joined to its end along an axis; both flattened if `axis` is None.
 
     >>> fnp.append(np.array([1, 2]), np.array([3]))
     Array([1, 2, 3], dtype=int64)

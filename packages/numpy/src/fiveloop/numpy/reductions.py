@@ -24,7 +24,7 @@ def sum(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Value:
-    """The sum over axes, or over all; only of the elements where `where` holds, if that is given.
+    """The sum over axes, or over all; of the elements where `where` is true, if given.
 
     Bools and narrow integers are summed as 32-bit integers. `keepdims` keeps the axes with size 1.
 
@@ -43,7 +43,7 @@ def prod(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Value:
-    """The product over axes, or over all; only of the elements where `where` holds, if that is given.
+    """The product over axes, or over all; of the elements where `where` is true, if given.
 
     >>> fnp.prod(np.array([2, 3, 4]))
     Array(24, dtype=int64)
@@ -65,7 +65,7 @@ def mean(
     keepdims: bool = False,
     where: ArrayLike | None = None,
 ) -> Value:
-    """The mean over axes, or over all; only of the elements where `where` holds, if that is given.
+    """The mean over axes, or over all; of the elements where `where` is true, if given.
 
     Integers and bools become float32.
 
@@ -110,7 +110,7 @@ def std(
 
 @fused
 def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """The greatest element over axes, or over all; NaN if there is one. Equals share the derivative.
+    """The greatest element over axes, or over all; NaN if there is one. Ties share the derivative.
 
     >>> fnp.max(np.array([[1, 5], [7, 2]]), axis=0)
     Array([7, 5], dtype=int64)
@@ -120,7 +120,7 @@ def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 
 @fused
 def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """The least element over axes, or over all; NaN if there is one. Equals share the derivative.
+    """The least element over axes, or over all; NaN if there is one. Ties share the derivative.
 
     >>> fnp.min(np.array([[1, 5], [7, 2]]), axis=0)
     Array([1, 2], dtype=int64)
@@ -130,7 +130,7 @@ def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 
 @fused
 def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """The greatest element less the least.
+    """The greatest element minus the least.
 
     >>> fnp.ptp(np.array([4, 1, 9]))
     Array(8, dtype=int64)
@@ -140,7 +140,7 @@ def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 
 @fused
 def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """Whether all elements over axes are true; a number is if it is not zero.
+    """Whether all elements over axes are true; a number is true if it is not zero.
 
     >>> fnp.all(np.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
@@ -150,7 +150,7 @@ def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 
 @fused
 def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """Whether any element over axes is true; a number is if it is not zero.
+    """Whether any element over axes is true; a number is true if it is not zero.
 
     >>> fnp.any(np.array([[0, 0], [0, 3]]), axis=1)
     Array([False,  True], dtype=bool)
@@ -171,7 +171,7 @@ def count_nonzero(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) ->
 
 @fused
 def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
-    """The index of the greatest element along an axis, the first of equals, as int32; of all if None.
+    """The index of the greatest element along an axis, the first of ties, as int32; of all if `axis` is None.
 
     >>> fnp.argmax(np.array([1, 9, 9]))
     Array(1, dtype=int32)
@@ -181,7 +181,7 @@ def argmax(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
 
 @fused
 def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
-    """The index of the least element along an axis, the first of equals, as int32; of all if None.
+    """The index of the least element along an axis, the first of ties, as int32; of all if `axis` is None.
 
     >>> fnp.argmin(np.array([4, 1, 1]))
     Array(1, dtype=int32)
@@ -191,7 +191,7 @@ def argmin(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
 
 @fused
 def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -> Value:
-    """The mean with weights, which have the shape of `x`, or of its one axis that is averaged.
+    """The mean with weights, which have the shape of `x`, or of the one axis that is averaged.
 
     >>> fnp.average(np.array([1.0, 4.0]), weights=np.array([2.0, 1.0]))
     Array(2., dtype=float64)
@@ -208,7 +208,7 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -
 
 @fused
 def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
-    """The middle element along an axis, or of all; the mean of the two middle ones of an even number.
+    """The middle element along an axis, or of all; for an even number the mean of the two middle ones.
 
     >>> fnp.median(np.array([3.0, 1.0, 2.0, 10.0]))
     Array(2.5, dtype=float64)
@@ -225,7 +225,7 @@ def quantile(
     keepdims: bool = False,
     method: Literal["linear", "lower", "higher", "nearest"] = "linear",
 ) -> Value:
-    """The value below which the part `q`, a number in [0, 1], of the elements along an axis lies.
+    """The value below which a fraction `q`, in [0, 1], of the elements along an axis lies.
 
     Between two elements it is interpolated, unless `method` says otherwise.
 
@@ -339,7 +339,7 @@ def _nan_extremum(
 def cumsum(
     x: ArrayLike, axis: int | None = None, dtype: Any = None, *, reverse: bool = False
 ) -> Value:
-    """The sums of all elements up to each place along an axis; of all, flattened, if that is None.
+    """The sums of all elements up to each position along `axis`; of the flattened array if that is None.
 
     >>> fnp.cumsum(np.array([1, 2, 3]))
     Array([1, 3, 6], dtype=int64)
@@ -351,7 +351,7 @@ def cumsum(
 def cumprod(
     x: ArrayLike, axis: int | None = None, dtype: Any = None, *, reverse: bool = False
 ) -> Value:
-    """The products of all elements up to each place along an axis; of all, flattened, if that is None.
+    """The products of all elements up to each position along `axis`; of the flattened array if that is None.
 
     >>> fnp.cumprod(np.array([1, 2, 3]))
     Array([1, 2, 6], dtype=int64)
@@ -363,7 +363,7 @@ def cumprod(
 def cumulative_sum(
     x: ArrayLike, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Value:
-    """The sums of all elements up to each place along an axis, after a 0 if `include_initial`.
+    """The sums of all elements up to each position along an axis, after a 0 if `include_initial`.
 
     ValueError if an array of several axes comes without `axis`.
 
@@ -377,7 +377,7 @@ def cumulative_sum(
 def cumulative_prod(
     x: ArrayLike, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Value:
-    """The products of all elements up to each place along an axis, after a 1 if `include_initial`.
+    """The products of all elements up to each position along an axis, after a 1 if `include_initial`.
 
     ValueError if an array of several axes comes without `axis`.
 
@@ -406,7 +406,7 @@ def _cumulative(
 
 @fused
 def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
-    """The greatest element up to each place along an axis; of all, flattened, if that is None.
+    """The greatest element up to each position along `axis`; of the flattened array if that is None.
 
     >>> fnp.cummax(np.array([1, 3, 2]))
     Array([1, 3, 3], dtype=int64)
@@ -417,7 +417,7 @@ def cummax(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
 
 @fused
 def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> Value:
-    """The least element up to each place along an axis; of all, flattened, if that is None.
+    """The least element up to each position along `axis`; of the flattened array if that is None.
 
     >>> fnp.cummin(np.array([2, 3, 1]))
     Array([2, 2, 1], dtype=int64)
@@ -428,7 +428,7 @@ def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
 
 @fused
 def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
-    """The difference of each element and the one before it along an axis, `n` times over.
+    """Each element minus the one before it along an axis; `n` times in succession.
 
     >>> fnp.diff(np.array([1, 4, 9]))
     Array([3, 5], dtype=int64)

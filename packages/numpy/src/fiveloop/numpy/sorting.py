@@ -27,7 +27,7 @@ def sort(
 def argsort(
     x: ArrayLike, axis: int | None = -1, *, stable: bool = True, descending: bool = False
 ) -> Value:
-    """The indices, as int32, that put the elements in order along an axis; equals keep their order.
+    """The indices, as int32, that put the elements in order along an axis; ties keep their order.
 
     >>> fnp.argsort(np.array([30, 10, 20]))
     Array([1, 2, 0], dtype=int32)
@@ -37,7 +37,7 @@ def argsort(
 
 @fused
 def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
-    """The indices, as int32, that order by the last key, its equals by the one before it, and so on.
+    """The indices, as int32, that order by the last key, ties by the key before it, and so on.
 
     >>> fnp.lexsort([np.array([1, 2, 0]), np.array([1, 0, 1])])
     Array([1, 2, 0], dtype=int32)
@@ -52,7 +52,7 @@ def lexsort(keys: Sequence[ArrayLike], axis: int = -1) -> Value:
 
 @fused
 def top_k(x: ArrayLike, k: int, axis: int = -1) -> tuple[Value, Value]:
-    """The `k` greatest elements along an axis, in descending order, and their indices; the first of equals.
+    """The `k` greatest elements along an axis, in descending order, and their indices; ties in the order of `x`.
 
     NaN is the greatest, and 0.0 is greater than -0.0.
 

@@ -22,7 +22,7 @@ def randint(
 ) -> Value:
     """Integers from `minval` up to, and without, `maxval`, equally likely; the bounds broadcast to `shape`.
 
-    The chances differ by at most the size of the range over 2**64.
+    The probabilities differ by at most the size of the range over 2**64.
 
     >>> x = random.randint(random.key(0), (100,), 3, 6)
     >>> int(x.min()), int(x.max())
@@ -81,7 +81,7 @@ def _upper_product(x: Value, y: Value) -> Value:
 
 
 def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: Any = None) -> Value:
-    """Bools that are true with chance `p`, which broadcasts to `shape` (its own unless given).
+    """Bools that are true with probability `p`, which broadcasts to `shape` (its own unless given).
 
     >>> random.bernoulli(random.key(0), 1.0, (2,))
     Array([ True,  True], dtype=bool)
@@ -99,7 +99,7 @@ def _coin(k: Value, chance: Value, shape: ir.Shape) -> Value:
 
 
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: Any = None) -> Value:
-    """Indices along an axis, as int32, with chances in proportion to `exp(logits)`.
+    """Indices along an axis, as int32, with probabilities proportional to `exp(logits)`.
 
     `shape` is that of `logits` without the axis, unless given; the former broadcasts to it.
 
@@ -157,9 +157,9 @@ def choice(
     p: ArrayLike | None = None,
     axis: int = 0,
 ) -> Value:
-    """Elements of `a` (slices along an axis; the numbers below it, if it is one) drawn at random.
+    """Elements of `a`, slices along an axis, drawn at random; of an integer `a`, integers from 0 to `a` - 1.
 
-    `p` gives a chance for each; without it all are equally likely. With `replace` an element may be drawn
+    `p` has a probability for each; without it all are equally likely. With `replace` an element may be drawn
     again. ValueError if more are wanted than there are.
 
     >>> int(random.choice(random.key(0), 4, p=np.array([0.0, 0.0, 1.0, 0.0])))
@@ -200,7 +200,7 @@ def _greatest_few(k: Value, chance: Value, shape: ir.Shape) -> Value:
 
 
 def rademacher(key: ArrayLike, shape: Any = (), dtype: Any = np.int32) -> Value:
-    """-1 or 1 with equal chance.
+    """-1 or 1 with equal probability.
 
     >>> random.rademacher(random.key(0), (3,)).shape
     (3,)

@@ -52,7 +52,7 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Value:
 
 
 def bits(key: ArrayLike, shape: Any = (), dtype: Any = np.uint32) -> Value:
-    """Random bits in an array of unsigned integers, each bit 0 or 1 with equal chance.
+    """Random bits in an array of unsigned integers, each bit 0 or 1 with equal probability.
 
     >>> random.bits(random.key(0), (2,), np.uint8).dtype
     dtype('uint8')

@@ -190,7 +190,7 @@ class Methods:
         return METHODS["swapaxes"](self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Value:
-        """Axes of size 1 taken away: these, or all."""
+        """The array without axes of size 1: without these, or all of them."""
         return METHODS["squeeze"](self, axis)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
@@ -232,7 +232,7 @@ class Methods:
     def clip(
         self, min: ArrayLike | None = None, max: ArrayLike | None = None, out: None = None
     ) -> Value:
-        """Each element held between `min` and `max`; None is no bound."""
+        """Each element limited to the range from `min` to `max`; None is no bound."""
         return _without_out("clip", out)(self, min, max)
 
     def round(self, decimals: int = 0, out: None = None) -> Value:
@@ -298,11 +298,11 @@ class Methods:
         return _without_out("min", out)(self, axis=axis, keepdims=keepdims)
 
     def all(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """Whether all elements over `axis` are true; a number is if it is not zero."""
+        """Whether all elements over `axis` are true; a number is true if it is not zero."""
         return _without_out("all", out)(self, axis=axis, keepdims=keepdims)
 
     def any(self, axis: Any = None, out: None = None, *, keepdims: bool = False) -> Value:
-        """Whether any element over `axis` is true; a number is if it is not zero."""
+        """Whether any element over `axis` is true; a number is true if it is not zero."""
         return _without_out("any", out)(self, axis=axis, keepdims=keepdims)
 
     def argmax(self, axis: int | None = None, out: None = None, *, keepdims: bool = False) -> Value:
@@ -314,11 +314,11 @@ class Methods:
         return _without_out("argmin", out)(self, axis=axis, keepdims=keepdims)
 
     def cumsum(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Value:
-        """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
+        """The sums of all elements up to each position along `axis`; of the flattened array if that is None."""
         return _without_out("cumsum", out)(self, axis, dtype=dtype)
 
     def cumprod(self, axis: int | None = None, dtype: Any = None, out: None = None) -> Value:
-        """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
+        """The products of all elements up to each position along `axis`; of the flattened array if that is None."""
         return _without_out("cumprod", out)(self, axis, dtype=dtype)
 
     @property

@@ -106,7 +106,7 @@ def select(b: Builder, pred: IRValue, on_true: IRValue, on_false: IRValue) -> IR
 
 
 def clamp(b: Builder, low: IRValue, x: IRValue, high: IRValue) -> IRValue:
-    """`x` held between `low` and `high`, which may be scalars."""
+    """`x` limited to the range from `low` to `high`, which may be scalars."""
     operands = [low, x, high]
     return b.emit_typed(f"stablehlo.clamp {names(operands)}", operands, x.shape, x.dtype)
 

@@ -84,7 +84,7 @@ def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Valu
 
 
 def repeat(x: ArrayLike, repeats: Any, axis: int | None = None) -> Value:
-    """Each element repeated: one number of times, or each its own, known now; flattened if `axis` is None."""
+    """Each element repeated, all as often or each its own number of times, known now; flattened if `axis` is None."""
     value, at = along("repeat", x, axis)
     lead, size = (slice(None),) * at, value.shape[at]
     times = _times(repeats, size)
@@ -144,7 +144,7 @@ def sort(x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool 
 def argsort(
     x: ArrayLike, axis: Any = -1, *, stable: bool = True, descending: bool = False
 ) -> Value:
-    """The indices, as int32, that put the elements in order along an axis; equals keep their order."""
+    """The indices, as int32, that put the elements in order along an axis; ties keep their order."""
     value, at = along("argsort", x, axis)
     if not descending:
         return prims.argsort(value, at, stable=stable)
@@ -154,7 +154,7 @@ def argsort(
 
 
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Value:
-    """Each element held between `min` and `max`, which broadcast; None is no bound."""
+    """Each element limited to the range from `min` to `max`, which broadcast; None is no bound."""
     out = prims.operand("clip", "x", x)
     low, high = _bound(out, "min", min), _bound(out, "max", max)
     if low is not None:
@@ -228,13 +228,13 @@ def std(
 
 
 def cumsum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
-    """The sums of all elements up to each place along an axis; of all, flattened, if that is None."""
+    """The sums of all elements up to each position along `axis`; of the flattened array if that is None."""
     value, at = along("cumsum", x, axis)
     return prims.cumsum(value if dtype is None else prims.convert(value, dtype), at, reverse)
 
 
 def cumprod(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:
-    """The products of all elements up to each place along an axis; of all, flattened, if that is None."""
+    """The products of all elements up to each position along `axis`; of the flattened array if that is None."""
     value, at = along("cumprod", x, axis)
     return prims.cumprod(value if dtype is None else prims.convert(value, dtype), at, reverse)
 

@@ -119,7 +119,7 @@ def remainder(x: ArrayLike, y: ArrayLike) -> Value:
 
 
 def fmod(x: ArrayLike, y: ArrayLike) -> Value:
-    """What division towards zero leaves, with the sign of `x`; of integers over 0 it is 0."""
+    """The remainder of division towards zero, with the sign of `x`; for integers over 0 it is 0."""
     a, b = numbers("fmod", x, y)
     left = prims.rem(a, b)
     if left.dtype.kind not in "iu" or (isinstance(y, int) and y):
@@ -152,12 +152,12 @@ def squared_size(x: Value) -> Value:
 
 
 def left_shift(x: ArrayLike, y: ArrayLike) -> Value:
-    """The bits of `x` moved up by `y` places."""
+    """The bits of `x` shifted left by `y` bits."""
     return prims.shift_left(*numbers("left_shift", x, y))
 
 
 def right_shift(x: ArrayLike, y: ArrayLike) -> Value:
-    """The bits of `x` moved down by `y` places; the sign stays."""
+    """The bits of `x` shifted right by `y` bits; the sign stays."""
     a, b = numbers("right_shift", x, y)
     logical = a.dtype.kind == "u"
     return (prims.shift_right_logical if logical else prims.shift_right_arithmetic)(a, b)

@@ -278,7 +278,7 @@ rules.define(
 
 
 def expand_dims(x: ArrayLike, axes: int | Sequence[int]) -> Value:
-    """New axes of size 1, at these places of the result."""
+    """`x` with new axes of size 1, at these positions in the result."""
     value = convert.operand("expand_dims", "x", x)
     count = 1 if isinstance(axes, int) else len(axes)
     new = check.canonical_axes("expand_dims", axes, value.ndim + count, "axes")
@@ -287,7 +287,7 @@ def expand_dims(x: ArrayLike, axes: int | Sequence[int]) -> Value:
 
 
 def squeeze(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Value:
-    """Axes of size 1 taken away: these, or all."""
+    """The array without axes of size 1: without these, or all of them."""
     value = convert.operand("squeeze", "x", x)
     ones_at = [k for k, d in enumerate(value.shape) if ir.is_one(d)]
     gone = ones_at if axes is None else check.canonical_axes("squeeze", axes, value.ndim, "axes")

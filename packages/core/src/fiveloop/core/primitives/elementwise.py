@@ -62,16 +62,16 @@ bitwise_not: family.Unary = family.unary(
     "bitwise_not", "`not` of bools, or of the bits of integers.", hlo.not_, kinds="biu"
 )
 shift_left: family.Binary = _shift(
-    "shift_left", "The bits of `x` moved up by `y` places; zeros come in.", hlo.shift_left
+    "shift_left", "The bits of `x` shifted left by `y` bits; zeros come in.", hlo.shift_left
 )
 shift_right_logical: family.Binary = _shift(
     "shift_right_logical",
-    "The bits of `x` moved down by `y` places; zeros come in.",
+    "The bits of `x` shifted right by `y` bits; zeros come in.",
     hlo.shift_right_logical,
 )
 shift_right_arithmetic: family.Binary = _shift(
     "shift_right_arithmetic",
-    "The bits of `x` moved down by `y` places; copies of the sign come in.",
+    "The bits of `x` shifted right by `y` bits; copies of the sign come in.",
     hlo.shift_right_arithmetic,
 )
 population_count: family.Unary = family.unary(
@@ -308,7 +308,7 @@ nextafter: family.Binary = family.binary(
 
 
 def reciprocal(x: ArrayLike) -> Value:
-    """One over each element."""
+    """The reciprocal of each element."""
     (value,) = convert.promote("reciprocal", x, inexact=True)
     return div(1, value)
 
@@ -317,7 +317,7 @@ clamp_p = ir.Primitive[Any]("clamp")
 
 
 def clamp(low: ArrayLike, x: ArrayLike, high: ArrayLike) -> Value:
-    """`x` held between `low` and `high`; a derivative at a bound goes to `x`."""
+    """`x` limited to the range from `low` to `high`; a derivative at a bound goes to `x`."""
     lo, value, hi = family.same_shapes("clamp", convert.promote("clamp", low, x, high))
     return trace.bind1(clamp_p, lo, value, hi)
 
