@@ -21,8 +21,8 @@ class Zero:
 class UndefinedPrimal:
     """A linear operand of an equation under transposition: only its type is known.
 
-    A rule may give its cotangent or, if there is a mutable value `into`, add to that as much as it touches. If a
-    cotangent is `held`, it may give the `Total` of that and its own.
+    A rule may return its cotangent or, if there is a mutable value `into`, add it to the part of that value that it
+    touches. If a cotangent is `held`, it may give the `Total` of that and its own.
     """
 
     aval: Aval

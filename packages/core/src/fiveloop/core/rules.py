@@ -146,7 +146,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A cell that says no; its text completes "`name` has no jvp: ..." and names what to do instead.
+    """A cell that says that there is no rule; its text completes "`name` has no jvp: ..." and names what to do instead.
 
     >>> seal_p, no = Primitive("seal"), Refusal("unseal it first")
     >>> types = pure(lambda avals, p: avals)
@@ -310,7 +310,7 @@ def define(
     costs and how much memory it needs is told from it.
     `by_element` is a fact: each element of a result depends on the elements of the operands at its place alone. `view`
     is one, or says it of params: the primitive only picks, repeats or rearranges elements that lie in blocks, so that
-    it costs less to do again than to keep its result.
+    it costs less to recompute than to save its result.
     `reads_elements` says of params whether some elements of the first operand are read: then `transpose` adds to a
     cotangent that is `held`, in place, and gives the `Total`.
     `label` makes the result the operand itself under a name, which policies of checkpoints know.

@@ -35,8 +35,8 @@ _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 def convert(x: ArrayLike, dtype: Any, weak_type: bool = False) -> Value:
     """The same elements in another dtype; complex numbers do not become real by themselves.
 
-    TypeError for a complex array and a real dtype. A float becomes an integer towards zero. With `weak_type`, the
-    result takes the dtype of what it meets.
+    TypeError for a complex array and a real dtype. A float is rounded towards zero to become an integer. With
+    `weak_type`, the result takes the dtype of the operands that it is combined with.
 
     >>> print(convert(np.array([1.7, -1.7]), np.int32))
     [ 1 -1]

@@ -448,7 +448,7 @@ class SavingPlan:
     of which only a share may be computed again; None means the work of the split jaxpr. `kept_out` says which results
     of the split equation are kept in any case; empty if none is. `path` leads to the jaxpr: the primitives of the
     equations that hold it. With `parts`, the staged half need only have a transpose: a loop that changes nothing known
-    stays whole, and computes known values in each step, and so do branches that give nothing known.
+    stays whole, and computes known values in each step; so do branches without known results.
 
     >>> plan = SavingPlan(lambda eqn: eqn.primitive.name == "mul")
     >>> [plan.verdict(eqn).kind for eqn in make_jaxpr(lambda x: x * x + x)(2.0).eqns]

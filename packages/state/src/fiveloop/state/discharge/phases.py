@@ -44,10 +44,10 @@ class DischargeContext:
     """What a discharge rule may do with the Refs among its operands, each given as a `Cell`; it keeps the phases.
 
     `index` is the loop's counter; without one, writes happen at once. `crossing` gives the values computed so far that
-    are used later, of one Ref's parts if one is named, and `replace` is told their ordered twins; `trace` knows what
-    values depend on. With `once` the program is no part of a loop and is about to be compiled: reads of parts of large
-    Refs are ordered before each write. If `unrolled`, a step may be followed by another one, whose reads must not pass
-    its writes either.
+    are used later, of one Ref's parts if one is named, and `replace` takes the ordered values that stand for them;
+    `trace` knows what values depend on. With `once` the program is no part of a loop and is about to be compiled: reads
+    of parts of large Refs are ordered before each write. If `unrolled`, a step may be followed by another one, whose
+    reads must not pass its writes either.
     """
 
     def __init__(

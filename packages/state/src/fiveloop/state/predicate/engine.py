@@ -81,7 +81,7 @@ def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bo
     """Register how a primitive runs on a condition; `always` if that matters even without Refs and effects.
 
     If the condition is false, the primitive changes no Ref that `guard.refs` marks among its operands, none of its
-    other effects takes place, and its results do not matter. This accumulation then adds zero:
+    other effects takes place, and its results have no meaning. This accumulation then adds zero:
 
     >>> grow_p, no = Primitive("grow"), Refusal("discharge it first")
     >>> types = lambda avals, p: ([], frozenset([AccumEffect(0)]))
@@ -104,7 +104,7 @@ def define_predicate(prim: ir.Primitive[Any], rule: PredicateRule, *, always: bo
 
 @ir.once_per_jaxpr
 def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
-    """The jaxpr on condition.
+    """The jaxpr that runs on a condition, its first input.
 
     jaxpr      : [*ins]       -> [*outs]
     predicated : [pred, *ins] -> [*outs]
@@ -129,7 +129,7 @@ def predicated(jaxpr: Jaxpr, guard: Guard) -> Jaxpr:
 
 
 def eval_predicated(pred: Value, jaxpr: Jaxpr, args: ad.Values, guard: Guard) -> list[Value]:
-    """The results of a jaxpr run on condition; they mean nothing if it does not hold.
+    """The results of a jaxpr run on a condition; they have no meaning if the condition is false.
 
     >>> def store(r, x):
     ...     r[...] = x

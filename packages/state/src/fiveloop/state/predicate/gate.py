@@ -108,10 +108,10 @@ follow_p: ir.Primitive[FollowParams] = ir.Primitive("follow")
 
 
 def follow(pred: ArrayLike, x: ArrayLike) -> Value:
-    """The same value if the condition is true, to which a derivative flows only then; if not, any value may come.
+    """The same value if the condition is true, and a derivative flows to it only then; otherwise any value.
 
-    In a batch that is the value of the first lane for which it holds. A value that the lanes share stays one, and a
-    derivative flows to it if the condition holds for some lane.
+    In a batch that is the value of the first lane whose condition is true. A value that the lanes share stays one,
+    and a derivative flows to it if the condition holds for some lane.
 
     >>> def share(x, w):
     ...     taken = x != 0
