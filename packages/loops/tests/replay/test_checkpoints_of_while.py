@@ -98,7 +98,7 @@ def test_nothing_is_told_where_no_state_is_saved(caplog: pytest.LogCaptureFixtur
 
 def test_explain_tells_of_the_schedule() -> None:
     text = str(explain(lambda x: grad(waves)(x, 9, 5), X))
-    assert "5 states of 8 bytes are saved at a time, the first ones on the way forward" in text
+    assert "5 states of 8 bytes are saved at a time, the first ones in the forward pass" in text
     assert "no step is rerun more than once in a loop of up to 6 steps, twice up to 21" in text
 
 

@@ -108,7 +108,7 @@ def test_explain_tells_how_often_steps_run_again_of_any_number(schedule: Binomia
         f"no step is rerun more than once in a loop of up to {once} steps, twice up to {twice}"
         in text
     )
-    assert ("the first ones on the way forward" in text) == schedule.sweeps
+    assert ("the first ones in the forward pass" in text) == schedule.sweeps
 
 
 def test_explain_tells_how_often_steps_run_again_of_a_bounded_number() -> None:

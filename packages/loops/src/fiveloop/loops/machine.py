@@ -285,7 +285,7 @@ def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     if schedule.most is not None:
         return f"{saved}, so none is recomputed, and {ends}"
     most = [schedule.longest(r) for r in (1, 2, 3)]
-    where = "the first ones on the way forward, " if any(p.cached) else ""
+    where = "the first ones in the forward pass, " if any(p.cached) else ""
     by = "" if is_chosen else " by the binomial schedule"
     return (
         f"{saved}, {where}and the others recomputed{by}: no step is rerun more than once in a loop of up to {most[0]} "
