@@ -56,7 +56,10 @@ class Weigh(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Slots(Verdict):
-    """For a loop: save no residuals but at most `slots` states, from which the backward pass recomputes the steps."""
+    """For a loop: save no residuals but at most `slots` states, from which the backward pass recomputes the steps.
+
+    Loops of unknown length within it save as many.
+    """
 
     kind: str = "slots"
     slots: int = 1
@@ -132,7 +135,8 @@ class Body:
     choose the body that runs. The results of a "loop" are its binders from `carry` on in the next step; a "condition"
     decides whether there is a next step. If an operand is a Ref inside of the bodies alone, its final contents follow
     the other results. A "recomputed" body is kept apart from the "checkpointed" body with the same `origin`. Of the
-    states of a loop, `slots` are saved at a time; the others are recomputed from these.
+    states of a loop, `slots` are saved at a time; the others are recomputed from these. The number of steps of an
+    `open` loop is not known: its body runs `trips` times for each of them.
     """
 
     jaxpr: Jaxpr
@@ -142,6 +146,7 @@ class Body:
     carry: int = 0
     origin: object = None
     slots: int = 0
+    open: bool = False
 
 
 @dataclass(frozen=True)

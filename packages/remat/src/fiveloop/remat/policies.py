@@ -12,10 +12,11 @@ follows the first that has an opinion. A policy that selects certain values has 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from fiveloop.core import prims, rules, transforms, util
+from fiveloop.core import ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.rules import RECOMPUTE, SAVE, Offload
 from fiveloop.core.transforms import Candidate
@@ -78,6 +79,26 @@ class CutInBranches(transforms.Composable):
 
 as_it_is = CutInBranches()
 """What a budget makes of a part that it leaves as it is."""
+
+FEWER = 2
+"""A budget saves a few states only of loops that have at least so many times as many steps."""
+
+
+def steps_of(eqn: ir.Eqn) -> float:
+    """How many steps a loop has at most: infinitely many if that is not known; 0 of what is no loop."""
+    loops = (b for b in rules.bodies_of(eqn) if b.role == "loop")
+    return max((math.inf if b.open else b.trips for b in loops), default=0)
+
+
+@dataclass(frozen=True)
+class Scheduled(transforms.Composable):
+    """Reverse loops from a few saved states; save everything else."""
+
+    slots: int
+
+    def __call__(self, eqn: Candidate) -> rules.Verdict:
+        is_long = steps_of(eqn.eqn) >= self.slots * FEWER
+        return rules.Slots(slots=self.slots) if is_long else rules.SAVE
 
 
 @dataclass(frozen=True)
@@ -326,7 +347,8 @@ def _listed(names: frozenset[str]) -> str:
 
 def both_save(inner: transforms.Policy, outer: transforms.Policy) -> transforms.Policy:
     """What both policies save; one that saves everything, or leaves it all to a cut, has nothing to add outside."""
-    if isinstance(inner, transforms.NothingSaveable) or isinstance(
+    nothing = isinstance(inner, transforms.NothingSaveable) and not isinstance(outer, Scheduled)
+    if nothing or isinstance(
         outer, transforms.EverythingSaveable | transforms.MinimumCut | CutInBranches
     ):
         return inner

@@ -2,7 +2,7 @@
 
 from .batch import BatchTrace, BatchTracer, SAME, Same, axes_in_front, batch_flat, batch_jaxpr
 from .batch import batched_vars, in_front, move_batch, batch_directions
-from .cost import LIGHT, OPERATION, equation_cost, equation_time, gradient_time, jaxpr_cost
+from .cost import LIGHT, OPEN, OPERATION, equation_cost, equation_time, gradient_time, jaxpr_cost
 from .cost import jaxpr_time, mapping_time, operations_of, recomputation_time
 from .dce import dce, smaller
 from .eval import bind_eqn, eval_jaxpr, happens_once, interpret, replayed

@@ -39,6 +39,10 @@ So no product is computed again to spare light operations, which other policies 
 """
 
 
+OPEN = 1_000
+"""As how many steps a loop of unknown length counts in the time of a gradient: its states are kept but once."""
+
+
 def equation_cost(eqn: ir.Eqn) -> rules.Cost:
     """The cost of an equation, its bodies included."""
     avals = [a.aval for a in eqn.invars]
@@ -77,8 +81,8 @@ def jaxpr_cost(jaxpr: ir.Jaxpr) -> rules.Cost:
     return rules.Cost(sum(c.flops for c in costs), sum(c.bytes for c in costs), again)
 
 
-def equation_time(eqn: ir.Eqn) -> float:
-    """The estimated time of an equation in nanoseconds, its bodies included.
+def equation_time(eqn: ir.Eqn, steps: int = 1) -> float:
+    """The estimated time of an equation in nanoseconds, its bodies included; loops of unknown length take `steps`.
 
     The time is that of its operations or that of the bytes that it moves, whichever is longer; light equations are
     fused with others, and move fewer.
@@ -90,20 +94,20 @@ def equation_time(eqn: ir.Eqn) -> float:
             return max(cost.flops * OPERATION, cost.bytes * FUSED)
         moved = cost.bytes * BYTE
         return max(cost.flops * OPERATION, moved) + (LAUNCH if moved else 0.0)
-    return _of_bodies(bodies(eqn.params), jaxpr_time)
+    return _of_bodies(bodies(eqn.params), lambda body: jaxpr_time(body, steps), steps)
 
 
 @ir.once_per_jaxpr
-def jaxpr_time(jaxpr: ir.Jaxpr) -> float:
+def jaxpr_time(jaxpr: ir.Jaxpr, steps: int = 1) -> float:
     """The estimated time of a jaxpr that runs once, in nanoseconds; remembered on it."""
-    return sum(map(equation_time, jaxpr.eqns))
+    return sum(equation_time(eqn, steps) for eqn in jaxpr.eqns)
 
 
 @ir.once_per_jaxpr
-def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
+def operations_of(jaxpr: ir.Jaxpr, light: float = 1, steps: int = 1) -> ir.Dim:
     """The operations of a jaxpr, without those that only move elements to and from Refs; remembered on it.
 
-    Each operation of a light equation counts as so much of one.
+    Each operation of a light equation counts as so much of one, a loop of unknown length as so many `steps`.
     """
 
     def each(eqn: ir.Eqn) -> ir.Dim:
@@ -113,7 +117,7 @@ def operations_of(jaxpr: ir.Jaxpr, light: float = 1) -> ir.Dim:
             if eqn.effects:
                 return 0
             return int(cost.flops * light) if light < 1 and cost.again else cost.flops
-        return _of_bodies(bodies, lambda body: operations_of(body, light))
+        return _of_bodies(bodies, lambda body: operations_of(body, light, steps), steps)
 
     return sum(map(each, jaxpr.eqns))
 
@@ -124,7 +128,7 @@ def gradient_time(tangents: ir.Jaxpr, again: int, kept: int, peak: int = 0) -> f
     `tangents` computes values and tangents; to go back costs as much as the tangents do. At its `peak` it needs so many
     bytes of temporary memory.
     """
-    return jaxpr_time(tangents) + recomputation_time(again, kept) + mapping_time(peak)
+    return jaxpr_time(tangents, OPEN) + recomputation_time(again, kept) + mapping_time(peak)
 
 
 def mapping_time(size: int) -> float:
@@ -152,10 +156,13 @@ def _cost_of_bodies(bodies: Sequence[rules.Body]) -> rules.Cost:
     )
 
 
-def _of_bodies(bodies: Sequence[rules.Body], of: Callable[[ir.Jaxpr], N]) -> N:
+def _of_bodies(bodies: Sequence[rules.Body], of: Callable[[ir.Jaxpr], N], steps: int) -> N:
     """A number of an equation from those of its bodies, as often as they run; of branches, the largest."""
     largest = max((of(b.jaxpr) for b in bodies if b.role == "branch"), default=0)
-    return largest + sum(b.trips * of(b.jaxpr) for b in bodies if b.role != "branch")
+    trips = [b.trips * (steps if b.open else 1) for b in bodies]
+    return largest + sum(
+        n * of(b.jaxpr) for n, b in zip(trips, bodies, strict=True) if b.role != "branch"
+    )
 
 
 def _elements(avals: ir.Avals) -> ir.Dim:

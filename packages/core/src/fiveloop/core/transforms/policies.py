@@ -274,8 +274,10 @@ def may_weigh(policy: Policy) -> bool:
 def _strength(verdict: rules.Verdict | None) -> tuple[float, ...]:
     """How much a verdict is for saving: on the device most, in another memory less, as a preference still less.
 
-    Of preferences, one by which a byte kept costs less is more for it.
+    Of preferences, one by which a byte kept costs less is more for it. Least is to save a few states of a loop.
     """
+    if isinstance(verdict, rules.Slots):
+        return (-1,)
     if verdict is None or not verdict.saves:
         return (0,)
     if isinstance(verdict, rules.Weigh):

@@ -23,6 +23,7 @@ from fiveloop.loops.for_loop import slots
 from fiveloop.loops.for_loop.residuals import Passed
 from fiveloop.loops.primitives import for_loop
 from fiveloop.loops.record import KNOWN, LINEAR, Record, Saved, shown_type
+from fiveloop.loops.replay.staged import scheduled
 from fiveloop.state import AbstractRef
 
 TAKEN = "steps taken"
@@ -34,9 +35,7 @@ def for_split(
     """Cut the loop in two under the plan; residuals are a minimum cut, if the plan leaves the choice to a cut."""
     if eqn.params.counted and unknown[0]:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
-    verdict = plan.outside().verdict(eqn)
-    if isinstance(verdict, rules.Slots) and eqn.params.slots is None:
-        eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
+    eqn = scheduled(eqn, plan.outside().verdict(eqn))
     here = _planned(plan, unknown, inst, eqn)
     if rules.holds_loop(eqn.params.body):
         flattened = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))

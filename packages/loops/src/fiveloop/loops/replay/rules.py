@@ -13,11 +13,12 @@ from fiveloop.state import predicate
 
 def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
     """The steps that are computed again from saved states, and the backward pass."""
-    steps = 1 if p.steps is None else p.steps
-    again = binomial.advances(steps, p.num_slots) if steps > 1 else 0
+    many = transforms.OPEN if p.steps is None else 1
+    steps = many if p.steps is None else p.steps
+    again = -(-int(binomial.advances(steps, p.num_slots)) // many) if steps > 1 else 0
     return [
-        rules.Body(p.forward, "loop", max(int(again), 1)),
-        rules.Body(p.backward, "loop", steps, slots=p.num_slots),
+        rules.Body(p.forward, "loop", max(again, 1), open=p.steps is None),
+        rules.Body(p.backward, "loop", steps // many, slots=p.num_slots, open=p.steps is None),
     ]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiveloop.core import ir, prims, rules, transforms, util
+from fiveloop.core import Jaxpr, ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole, write_whole
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import cache_avals, settled
+from fiveloop.loops.primitives.while_loop import while_p
 from fiveloop.loops.record import shown_aval
 from fiveloop.loops.replay.dce import replay_dce
 from fiveloop.loops.schedules.binomial import Slots
@@ -24,6 +25,25 @@ def may_save(plan: transforms.SavingPlan, loop: ir.Eqn) -> bool:
     """
     tops = not plan.cuts and transforms.may_weigh(plan.policy)
     return tops and not any(map(transforms.happens_once, ir.jaxprs_in(loop.params)))
+
+
+def scheduled(eqn: ir.Eqn, verdict: rules.Verdict) -> ir.Eqn:
+    """A loop that saves as many states as a verdict says, if nobody has chosen; so do loops of unknown length in it."""
+    if not isinstance(verdict, rules.Slots) or eqn.params.slots is not None:
+        return eqn
+    params = ir.with_jaxprs(eqn.params, lambda jaxpr: _scheduled_within(jaxpr, verdict))
+    return eqn.replace(params=replace(params, slots=verdict.slots))
+
+
+@ir.once_per(lambda jaxpr, verdict: (jaxpr, verdict))
+def _scheduled_within(jaxpr: Jaxpr, verdict: rules.Slots) -> Jaxpr:
+    def each(eqn: ir.Eqn) -> ir.Eqn:
+        if eqn.primitive is while_p:
+            return scheduled(eqn, verdict)
+        params = ir.with_jaxprs(eqn.params, lambda inner: _scheduled_within(inner, verdict))
+        return eqn if params == eqn.params else eqn.replace(params=params)
+
+    return jaxpr.replace(eqns=list(map(each, jaxpr.eqns))) if rules.holds_loop(jaxpr) else jaxpr
 
 
 @dataclass(slots=True)

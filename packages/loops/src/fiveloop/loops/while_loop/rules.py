@@ -13,8 +13,8 @@ from fiveloop.state import discharge, handlers, predicate
 def while_bodies(p: WhileParams) -> list[Body]:
     """The condition and the body; how often they run is not known."""
     return [
-        Body(p.cond, "condition", plain=True),
-        Body(p.body, "loop", plain=True, carry=p.num_consts),
+        Body(p.cond, "condition", plain=True, open=True),
+        Body(p.body, "loop", plain=True, carry=p.num_consts, open=True),
     ]
 
 

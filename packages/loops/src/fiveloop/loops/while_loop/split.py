@@ -18,7 +18,7 @@ from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.primitives.slots import COUNT, contracts, taped_steps
 from fiveloop.loops.primitives.while_loop import WhileParams, parts
 from fiveloop.loops.record import KNOWN, LINEAR
-from fiveloop.loops.replay.staged import Staged, may_save
+from fiveloop.loops.replay.staged import Staged, may_save, scheduled
 from fiveloop.loops.schedules.binomial import Binomial
 from fiveloop.loops.while_loop.dce import while_dce
 from fiveloop.loops.while_loop.handler import counting
@@ -28,9 +28,7 @@ def while_split(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """Cut the loop in two; nothing is known if the condition is unknown, or if both halves do what must happen once."""
-    verdict = plan.outside().verdict(eqn)
-    if isinstance(verdict, rules.Slots):
-        eqn = eqn.replace(params=replace(eqn.params, slots=verdict.slots))
+    eqn = scheduled(eqn, plan.outside().verdict(eqn))
     p: WhileParams = eqn.params
     call = None if p.kept else flat.call_on_refs(eqn)
     if call is not None:

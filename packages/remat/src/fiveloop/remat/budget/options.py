@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import ClassVar
 
 import numpy as np
@@ -16,15 +16,18 @@ from fiveloop.remat.budget.plans import Again, Option, Parts, Save
 from fiveloop.remat.budget.segments import Body, body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, most_alive, size_of, unknown_vars
 from fiveloop.remat.policies import (
+    FEWER,
     OtherNames,
+    Scheduled,
     as_it_is,
     dots_saveable,
     dots_with_no_batch_dims_saveable,
     nothing_saveable,
+    steps_of,
 )
 
-SLOTS, FEWER = (2, 8, 32), 2
-"""How many states of a loop a schedule may hold, if the loop has at least `FEWER` times as many steps."""
+SLOTS = (2, 8, 32)
+"""How many states of a loop a schedule may hold."""
 
 STAGES, SMALL, ROOMS, FEW = 4, 0.03, 16, 4
 """Of the body of a loop: the most stages, the least share of its operations in a stage, how many limits on the working
@@ -42,14 +45,11 @@ class Priced(transforms.Composable):
         return rules.Weigh(memory_cost=self.price, share=1e9, heavy=True)
 
 
-@dataclass(frozen=True)
-class Scheduled(transforms.Composable):
-    """Reverse loops from a few saved states; save everything else."""
-
-    slots: int
-
-    def __call__(self, eqn: Candidate) -> rules.Verdict:
-        return rules.Slots(slots=self.slots) if rules.is_loop(eqn.eqn) else rules.SAVE
+@ir.once_per_jaxpr
+def longest(jaxpr: Jaxpr) -> float:
+    """The steps of the longest loop that is in no other one."""
+    inner = (b.jaxpr for e in jaxpr.eqns for b in rules.bodies_of(e) if not rules.is_loop(e))
+    return max(chain(map(steps_of, jaxpr.eqns), map(longest, inner)), default=0)
 
 
 WRITTEN: tuple[transforms.Policy, ...] = (
@@ -97,7 +97,7 @@ class Weighing:
             return [replace(first, again=0)]
         found = [first]
         if rules.holds_loop(self.jaxpr):
-            found += [self.option(Scheduled(k)) for k in SLOTS if k * FEWER <= self.trips]
+            found += [self.option(Scheduled(k)) for k in SLOTS if k * FEWER <= longest(self.jaxpr)]
             found += self.planned_loops(most)
         else:
             found.append(self.option(nothing_saveable))
@@ -115,12 +115,6 @@ class Weighing:
             if key not in found:
                 found[key] = self.option(policy).beside(first)
         return [found[key] for key in keys]
-
-    @property
-    def trips(self) -> int:
-        """The steps of the longest loop."""
-        bodies = [body for eqn in self.jaxpr.eqns for body in rules.bodies_of(eqn)]
-        return max((body.trips for body in bodies if body.role == "loop"), default=0)
 
     @property
     def written(self) -> list[transforms.Policy]:
@@ -144,7 +138,7 @@ class Weighing:
             v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"
         ]
         kept = sum(map(size_of, saved))
-        flops = transforms.operations_of(passes.jaxpr, transforms.LIGHT)
+        flops = transforms.operations_of(passes.jaxpr, transforms.LIGHT, transforms.OPEN)
         if policy is None:
             kept, forward, backward = _whole(passes)
         else:
@@ -424,7 +418,7 @@ def known_flops(jaxpr: Jaxpr, unknown: util.Mask) -> int:
         jaxpr = transforms.split(jaxpr, unknown, tuple(not u for u in unknown), plan).known
     else:
         jaxpr = jaxpr.replace(eqns=known)
-    return transforms.operations_of(jaxpr, transforms.LIGHT)
+    return transforms.operations_of(jaxpr, transforms.LIGHT, transforms.OPEN)
 
 
 def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:

@@ -151,7 +151,10 @@ class Planner:
         if self.given is not None or not len(jaxpr.eqns) < effort(jaxpr, 1) <= LARGE:
             return []
         passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
-        flops = [transforms.operations_of(p.jaxpr, transforms.LIGHT) for p in (passes, plain)]
+        flops = [
+            transforms.operations_of(p.jaxpr, transforms.LIGHT, transforms.OPEN)
+            for p in (passes, plain)
+        ]
         again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
         time = transforms.gradient_time(jaxpr, again, kept, timeline.peak(passes.jaxpr))
         return [Candidate(NO_CHECKPOINT, self.all.bytes, rounded(time), again)]
@@ -227,7 +230,10 @@ class Planner:
         whole = self.program.jaxpr
         plain = both_passes(whole, self.unknown, as_it_is).jaxpr
         given = both_passes(self.segments.in_one(whole), self.unknown, as_it_is).jaxpr
-        flops = (transforms.operations_of(jaxpr, transforms.LIGHT) for jaxpr in (given, plain))
+        flops = (
+            transforms.operations_of(jaxpr, transforms.LIGHT, transforms.OPEN)
+            for jaxpr in (given, plain)
+        )
         return max(next(flops) - next(flops), 0)
 
     def _chain(self) -> Chain:
