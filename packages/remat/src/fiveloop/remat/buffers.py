@@ -25,17 +25,27 @@ class Buffer:
     path: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """A value that is the same in all steps of a loop: its buffer, and the binders of which it is made, by position."""
+
+    buffer: Buffer
+    binders: frozenset[int]
+
+
 @dataclass(frozen=True)
 class Timeline:
     """The buffers of a program; `inner` are the timelines of what loops and branches hold, by the equation's place.
 
-    `numbers` say of which equation of the jaxpr, by its place there, each equation is, or is a part.
+    `numbers` say of which equation of the jaxpr, by its place there, each equation is, or is a part. Of a loop's step
+    `invariant` is what the compiler computes before the loop.
     """
 
     eqns: tuple[ir.Eqn, ...]
     buffers: tuple[Buffer, ...]
     inner: dict[int, Timeline]
     numbers: tuple[int, ...]
+    invariant: tuple[Invariant, ...] = ()
 
     @cached_property
     def bytes(self) -> tuple[int, ...]:

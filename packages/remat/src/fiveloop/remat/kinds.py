@@ -71,6 +71,15 @@ def is_reshaped(eqn: ir.Eqn) -> bool:
     return eqn.outvars[0].aval.ndim > len(eqn.params.batch[0]) + 2
 
 
+def is_of_vectors(eqn: ir.Eqn) -> bool:
+    """Whether an equation contracts vectors with matrices: the compiler drops an axis where it reads the result."""
+    if eqn.primitive is not prims.dot_general_p:
+        return False
+    sides = zip(eqn.invars, eqn.params.contract, eqn.params.batch, strict=True)
+    free = [[n for k, n in enumerate(a.aval.shape) if k not in (*c, *b)] for a, c, b in sides]
+    return any(all(n == 1 for n in sizes) for sizes in free)
+
+
 def is_wide(eqn: ir.Eqn) -> bool:
     """Whether whole rows of several arrays are joined: those are copied, and what joins others is fused."""
     (out,) = (v.aval for v in eqn.outvars)
@@ -117,6 +126,21 @@ def fillings(eqn: ir.Eqn) -> list[Hashable]:
     shape = eqn.outvars[0].aval.shape
     large = ir.size_of(shape) >= LIBRARY
     return [(a.aval.dtype, str(a.value), shape) for a in numbers] if large else []
+
+
+def is_form(eqn: ir.Eqn) -> bool:
+    """Whether an equation gives an array again in another form: that alone is not worth moving out of a loop."""
+    return eqn.primitive.name in {"broadcast_in_dim", "reshape", "transpose", "rev"}
+
+
+def may_leave_loop(eqn: ir.Eqn) -> bool:
+    """Whether what is the same in all steps may be computed before a loop: not what is larger than its operands."""
+    if eqn.effects or bodies(eqn) or not eqn.outvars:
+        return False
+    made = prims.bytes_of(v.aval for v in eqn.outvars)
+    given = prims.bytes_of(a.aval for a in eqn.invars)
+    spread = len(eqn.invars) > 1 and rules.by_element_rules.find(eqn.primitive) is not None
+    return is_form(eqn) or spread or not ir.is_more(made, given)
 
 
 def adds_elements(eqn: ir.Eqn) -> bool:

@@ -11,13 +11,14 @@ value that fits into a result's buffer before the result is written: the rest ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 
 from fiveloop.core import Jaxpr, ir, rules
+from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import kinds
-from fiveloop.remat.buffers import Buffer, Over, Timeline, in_memory
+from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
 from fiveloop.remat.operations import LINE, Operations, in_lines
 
@@ -81,8 +82,10 @@ class _Layout(Operations):
         role: str = "",
         late: int = 0,
         wide: bool = False,
+        counters: int = 0,
     ) -> None:
         super().__init__(path, jaxpr, wide)
+        self.counters = counters
         self.role = role
         self.late = late
         self.reached: dict[int, int] = {}
@@ -91,6 +94,8 @@ class _Layout(Operations):
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
         self.bring_into_post_order()
+        fixed = self.fixed() if self.wide else {}
+        before = self.computed_before(fixed)
         fused = Fuser(self.ops, self.results, len(self.sizes)).fusions()
         self.add_fillings(fused)
         self.run_breadth_first(fused)
@@ -112,7 +117,8 @@ class _Layout(Operations):
                 if not op.view:
                     eqn, at = op.eqn, position
                 spans[root] = eqn, at, start, max(end, last[v])
-        args = {-1, *(_root(owner, v) for v in range(self.num_given))}  # and forms of constants
+        given = [*range(self.num_given), *before]
+        args = {-1, *(_root(owner, v) for v in given)}  # and forms of constants
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
         made_at = self.depth_first(barriers=False)  # which the compiler has taken out by now
         made = {
@@ -126,21 +132,94 @@ class _Layout(Operations):
             buffers += self.copied_in_branches([*inner])
             buffers += self.tables([*inner])
             buffers += self.widened([*inner])
+        here, invariant = self.out_of_loops([*inner], fixed)
+        buffers += here
+        invariant += [Invariant(self.whole(v), fixed[v]) for v in before]
         eqns = tuple(op.eqn for op in self.ops)
-        return Timeline(eqns, tuple(buffers), inner, tuple(op.number for op in self.ops))
+        numbers = tuple(op.number for op in self.ops)
+        return Timeline(eqns, tuple(buffers), inner, numbers, tuple(invariant))
+
+    def fixed(self) -> dict[int, frozenset[int]]:
+        """The values that are the same in all steps of a loop, and the binders of which each is made."""
+        if self.role != "loop":
+            return {}
+        found = {x: frozenset([x]) for x in self.never_changed()}
+        for op in self.ops:
+            ins = [x for x in op.ins if x >= 0]
+            if ins and found.keys() >= {*ins} and kinds.may_leave_loop(op.eqn):
+                binders = frozenset[int]().union(*map(found.__getitem__, ins))
+                found |= dict.fromkeys(op.outs, binders)
+        return found
+
+    def computed_before(self, fixed: dict[int, frozenset[int]]) -> list[int]:
+        """The values that the compiler computes before a loop: what a step uses of those that are fixed."""
+        used = {*self.results}
+        for op in reversed(self.ops) if fixed else ():
+            if fixed.keys().isdisjoint(op.outs) and not used.isdisjoint(op.outs):
+                # What waits for something else is used only if it is used afterwards.
+                waits = op.view and len(op.ins) == len(op.outs)
+                pairs = zip(op.outs, op.ins, strict=True) if waits else ()
+                used |= {x for v, x in pairs if v in used} if waits else {*op.operands()}
+        waiting = [v for v in fixed if v in used]
+        found = dict[int, None]()
+        while waiting:
+            v = waiting.pop()
+            made = self.maker.get(v)
+            if made is None:
+                continue
+            if kinds.is_form(made.eqn):
+                waiting += [x for x in made.ins if x >= 0]
+            else:
+                found[v] = None
+        return [*found]
+
+    def out_of_loops(
+        self, places: Sequence[int], fixed: dict[int, frozenset[int]]
+    ) -> tuple[list[Buffer], list[Invariant]]:
+        """What the compiler takes out of loops here: what stays here, and what it takes out of this one, too."""
+        here, further = list[Buffer](), list[Invariant]()
+        for k in places:
+            for buffer, operands in self.invariant_in(self.ops[k]):
+                if fixed and operands <= fixed.keys():
+                    binders = frozenset[int]().union(*map(fixed.__getitem__, operands))
+                    further.append(Invariant(buffer, binders))
+                else:
+                    here.append(replace(buffer, start=k, end=k))
+        return here, further
+
+    def whole(self, v: int) -> Buffer:
+        """The buffer of a value that is computed before all else."""
+        op = self.maker[v]
+        return Buffer(self.sizes[v], op.eqn, op.outs.index(v), 0, 0, self.path)
+
+    def invariant_in(self, op: Op) -> Iterator[tuple[Buffer, set[int]]]:
+        """What the compiler takes out of loops that an equation runs, with the operands of which it is made."""
+        for body in op.bodies:
+            # The last binders of a body stand for the last operands.
+            first = len(op.ins) - len(body.jaxpr.invars)
+            for each in self.step_of(op, body).invariant:
+                yield each.buffer, {op.ins[first + k] for k in each.binders} - {-1}
 
     def converted_before(self) -> list[int]:
         """What a loop only reads and contracts, in four bytes for two: the compiler converts it before the loop."""
-        stays = {old for v, old in zip(self.results, self.carried, strict=False) if v == old}
-        changes = {*self.carried} - stays
-        given = {x for x in range(self.num_given) if self.role == "loop" and x not in changes}
+        given = self.never_changed() if self.role == "loop" else set[int]()
         return [v for (x, shape), v in self.flat.items() if shape is None and x in given]
+
+    def never_changed(self) -> set[int]:
+        """What a loop is given that no step changes."""
+        stays = {old for v, old in zip(self.results, self.carried, strict=False) if v == old}
+        return {*range(self.counters, self.num_given)} - ({*self.carried} - stays)
 
     def dearest(self, op: Op) -> Timeline:
         """What the dearest of an equation's bodies needs."""
-        path = (*self.path, op.eqn.primitive.name)
-        lines = [_body_timeline(body, path, self.wide) for body in op.bodies]
+        lines = [self.step_of(op, body) for body in op.bodies]
         return max(lines, key=lambda line: line.peak)
+
+    def step_of(self, op: Op, body: rules.Body) -> Timeline:
+        """The memory of one run of a body of an equation. A loop's body may count its steps before its operands."""
+        counters = max(len(body.jaxpr.invars) - len(op.eqn.invars), 0)
+        path = (*self.path, op.eqn.primitive.name)
+        return _body_timeline(body, path, self.wide, counters)
 
     def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
         """What an older compiler's branches are given transposed, and copy."""
@@ -314,9 +393,13 @@ class _Layout(Operations):
                 (v,) = op.outs
                 alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
                 ended = [x for x in alike if x >= self.num_given and last[x] <= place]
-                over[v] = [_root(owner, x) for x in ended]
+                over[v] = [_root(owner, x) for x in ended if not self.is_of_vectors(x)]
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - fusible}
         return owner, Over(written, updated)
+
+    def is_of_vectors(self, x: int) -> bool:
+        """Whether a value is read in another form than it has, and so is never written over."""
+        return x in self.maker and kinds.is_of_vectors(self.maker[x].eqn)
 
     def ends(self, x: int, op: Op, fused: Fusions, places: dict[Op, int]) -> bool:
         """Whether all else that reads a value leads to an equation, and so comes before it in any order.
@@ -361,10 +444,11 @@ class _Layout(Operations):
 
 
 @ir.once_per(lambda body, *how: (body.jaxpr, body.role == "loop" and body.carry, body.role, *how))
-def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool) -> Timeline:
-    """The memory of one run of a body."""
+def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool, counters: int) -> Timeline:
+    """The memory of one run of a body; its first `counters` binders stand for no operand."""
     carry = body.carry if body.role == "loop" else None
-    return _Layout(path, body.jaxpr, carry, body.role, wide=wide).timeline()
+    layout = _Layout(path, body.jaxpr, carry, body.role, wide=wide, counters=counters)
+    return layout.timeline()
 
 
 def _root(owner: dict[int, int], v: int) -> int:
