@@ -525,16 +525,29 @@ def test_a_branch_in_three_loops_keeps_within_a_budget() -> None:
     assert jit(grad(f)).lower(ws, rows).compile().memory_analysis().temp <= 1.05 * size
 
 
-def test_what_is_computed_of_a_product_with_vectors_is_not_in_its_place() -> None:
-    """The compiler drops an axis of one where it reads the product."""
-    tables = np.random.default_rng(1).standard_normal((8, 32, 256)).astype(np.float32) * 0.1
+VECTOR = np.random.default_rng(1).standard_normal(256).astype(np.float32)
+TABLES = np.random.default_rng(2).standard_normal((8, 32, 256)).astype(np.float32) * 0.1
+
+
+@pytest.mark.parametrize(
+    ("step", "x"),
+    [
+        (lambda x: sp.tanh((x[:, None, :32] * 1.1) @ TABLES)[:, 0] + x, TABLES[:, 0]),
+        (lambda x: sp.tanh(x @ TABLES[0].T @ TABLES[0]) + x, VECTOR),
+    ],
+    ids=["in batches", "alone"],
+)
+def test_what_is_computed_of_products_with_vectors_is_not_in_their_places(
+    step: Any, x: Any
+) -> None:
+    """The compiler drops an axis of one where it reads such a product."""
 
     def steps(x: Any) -> Any:
         for _ in range(4):
-            x = sp.tanh((x[:, None, :32] * 1.1) @ tables)[:, 0] + x
+            x = step(x)
         return (x * x).sum()
 
-    f, x = checkpoint(steps, budget=0.0), tables[:, 0]
+    f = checkpoint(steps, budget=0.0)
     size = chosen(f, x).least
     assert jit(grad(f)).lower(x).compile().memory_analysis().temp <= 1.05 * size
 

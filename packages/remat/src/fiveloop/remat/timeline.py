@@ -105,6 +105,8 @@ class _Layout(Operations):
             last[v] = len(self.ops) - 1
         owner, over = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
+        # A vector, its product and what is made of that may be in three places, packed by how long they live.
+        packed = self.wide and recomputes_in_branches()
         for place, op in enumerate(self.ops):
             # Equal fillings are made once, and copied at once for each loop, by an older compiler for each scatter.
             if op.bodies or (op.over and kinds.picks(op.eqn) and recomputes_in_branches()):
@@ -113,6 +115,9 @@ class _Layout(Operations):
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
                 start = begin.setdefault(v, place)
+                if packed and kinds.is_of_vectors(op.eqn):
+                    given = [spans[r][2] for r in (_root(owner, x) for x in op.ins) if r in spans]
+                    start = max([x for x in given if x < start], default=start)
                 eqn, at, start, end = spans.get(root, (op.eqn, position, start, place))
                 if not op.view:
                     eqn, at = op.eqn, position
