@@ -154,6 +154,13 @@ def test_python_protocols() -> None:
     assert back["n"].item() == 3 and back["n"].weak_type
 
 
+def test_a_number_that_stays_as_it_is_serves_as_an_array() -> None:
+    x = as_value(2.5)
+    assert repr(x) == repr(to_array(x)) == "Array(2.5, dtype=float32, weak_type=True)"
+    assert x.block_until_ready() == np.from_dlpack(x) == 2.5
+    assert pickle.loads(pickle.dumps(x)).aval is x.aval
+
+
 def test_one_list_of_methods() -> None:
     listed = {name for name in vars(Methods) if not name.startswith("_")}
     numpy = {name for name in dir(np.ndarray) if not name.startswith("_")}

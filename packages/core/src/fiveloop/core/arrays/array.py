@@ -359,6 +359,18 @@ class Concrete(Value):
             )
         return format(self.item(), spec) if spec else str(self)
 
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        if 0 in self.shape and self.ndim > 1:
+            return f"Array([], shape={self.shape}, dtype={self.dtype.name}{weak})"
+        body = np.array2string(
+            np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
+        )
+        return f"Array({body}, dtype={self.dtype.name}{weak})"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
 
 class Array(Concrete):
     """An immutable array on a device; its buffer is PJRT's, the class is fiveloop's.
@@ -408,18 +420,10 @@ class Array(Concrete):
         return device_put, (np.array(self.numpy()), self.weak_type)
 
     def __repr__(self) -> str:
-        weak = ", weak_type=True" if self.weak_type else ""
         if self.buffer.is_deleted():
+            weak = ", weak_type=True" if self.weak_type else ""
             return f"Array(<donated>, shape={self.shape}, dtype={self.dtype.name}{weak})"
-        if 0 in self.shape and self.ndim > 1:
-            return f"Array([], shape={self.shape}, dtype={self.dtype.name}{weak})"
-        body = np.array2string(
-            np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
-        )
-        return f"Array({body}, dtype={self.dtype.name}{weak})"
-
-    def __str__(self) -> str:
-        return str(self.numpy())
+        return super().__repr__()
 
 
 def of_buffer(buffer: client.Buffer) -> Array:
@@ -490,8 +494,20 @@ class Scalar(Concrete):
             self._on_device = device_put(self.host, self.weak_type)
         return self._on_device
 
-    def __repr__(self) -> str:
-        return f"Scalar({self.host.item()}, dtype={ir.short_dtype(self.host.dtype)})"
+    # Users are given one where an operation leaves a number as it is: it serves as an array does.
+
+    def block_until_ready(self) -> Array:
+        """The number as an array."""
+        return self.on_device()
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self.on_device().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.on_device().__dlpack_device__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device_put, (self.host, self.weak_type)
 
     def __str__(self) -> str:
         return str(self.host.item())
