@@ -81,6 +81,11 @@ def test_products_with_zeros() -> None:
     assert got == [0.0, 24.0, 0.0, 0.0]
 
 
+def test_the_first_product_depends_on_its_element_alone() -> None:
+    _, slopes = jvp(c.cumprod, (np.array([np.inf, 2.0]),), (np.ones(2),))
+    assert slopes[0] == 1.0
+
+
 def test_the_first_of_equals_has_the_derivative() -> None:
     assert weighted_slope(c.cummax, [1.0, 3.0, 3.0, 2.0], [1, 10, 100, 1000]) == [
         1.0,

@@ -176,6 +176,11 @@ def _extreme_slopes(
 _greater_slopes = partial(_extreme_slopes, elementwise.greater)
 
 
+def _product_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
+    """The first result depends on nothing before it, also where its element is infinite."""
+    return elementwise.select(starts, 0, x), before
+
+
 def _log_sum_exp_slopes(x: Value, before: Value, y: Value, starts: Value) -> tuple[Value, Value]:
     """The shares of the result before and of the element; where the sum is infinite, those of the greatest."""
     infinite, zero = elementwise.equal(elementwise.abs(y), np.inf), convert.convert(0, y.dtype)
@@ -215,7 +220,7 @@ _define(
     broadcast.linear_transpose(lambda ct, aval, p: cumsum(ct, p.axis, not p.reverse)),
 )
 for _prim, _kind, _kinds, _first, _slopes in (
-    (cumprod_p, "mul", "iufc", 1, lambda x, before, y, starts: (x, before)),
+    (cumprod_p, "mul", "iufc", 1, _product_slopes),
     (cummax_p, "max", "iuf", -np.inf, _greater_slopes),
     (cummin_p, "min", "iuf", np.inf, partial(_extreme_slopes, elementwise.less)),
     (cumlogsumexp_p, "logsumexp", "f", -np.inf, _log_sum_exp_slopes),
