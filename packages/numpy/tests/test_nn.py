@@ -101,6 +101,14 @@ def test_large_numbers_do_not_overflow() -> None:
     np.testing.assert_array_equal(nn.logsumexp(np.array([np.inf, 0.0])), np.inf)
 
 
+def test_sums_of_exponentials_of_nothing_and_of_complex_numbers() -> None:
+    assert nn.softmax(np.ones((2, 0))).shape == nn.log_softmax(np.ones((2, 0))).shape == (2, 0)
+    np.testing.assert_array_equal(nn.logsumexp(np.ones((2, 0)), axis=1), [-np.inf] * 2)
+    z = np.array([1 + 1j, 2 - 3j])
+    np.testing.assert_allclose(nn.logsumexp(z), np.log(np.exp(z).sum()))
+    np.testing.assert_allclose(nn.logsumexp(z + 1000), np.log(np.exp(z).sum()) + 1000)
+
+
 def test_elements_left_out_of_a_softmax() -> None:
     seen = np.array([True, False, True])
     x = np.array([0.0, 1e9, 0.0])

@@ -48,10 +48,9 @@ def logsumexp(
     Array(1000.69314718, dtype=float64)
     """
     value, axes = _held("logsumexp", x, axis, where)
-    top = _greatest(value, axes)
-    top = prims.select(
-        prims.is_finite(top), top, 0
-    )  # of nothing but -inf, or with an inf, the result is that
+    top = _greatest(prims.real(value), axes)
+    # Of nothing but -inf, or with an inf, the result is that.
+    top = prims.select(prims.is_finite(top), top, 0)
     total = op.sum(prims.exp(prims.sub(value, top)), axes, keepdims=True)
     out = prims.add(prims.log(total), top)
     return out if keepdims else prims.squeeze(out, axes)
@@ -66,7 +65,9 @@ def _held(
 
 
 def _greatest(x: Value, axes: Sequence[int]) -> Value:
-    """What is taken off before exponentials; it has no part in the derivative."""
+    """What is taken off before exponentials, 0 if there are none; it has no part in the derivative."""
+    if 0 in x.shape:
+        return op.sum(x, axes, keepdims=True)
     return prims.stop_gradient(op.max(x, axes, keepdims=True))
 
 
