@@ -401,8 +401,12 @@ def _matrices(fun: str, x: ArrayLike) -> Value:
     return value
 
 
-def meshgrid(*xs: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Value]:
+def meshgrid(
+    *xs: ArrayLike, sparse: bool = False, indexing: Literal["xy", "ij"] = "xy"
+) -> list[Value]:
     """Coordinate arrays of a grid from one vector per axis; "xy" swaps the first two axes.
+
+    If `sparse`, each has size 1 along the axes of the others.
 
     >>> fnp.meshgrid(np.array([1, 2]), np.array([3, 4]))[1]
     Array([[3, 3],
@@ -415,6 +419,9 @@ def meshgrid(*xs: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> list[Value
     if indexing == "xy" and len(values) > 1:
         place[:2] = [1, 0]
     shape = [values[k].shape[0] for k in place]
+    if sparse:
+        whole = enumerate(values)
+        return [prims.reshape(x, [-1 if j == k else 1 for j in place]) for k, x in whole]
     return [prims.broadcast_in_dim(x, shape, [place[k]]) for k, x in enumerate(values)]
 
 

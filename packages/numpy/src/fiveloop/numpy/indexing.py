@@ -58,13 +58,21 @@ def select(
 
 
 @fused
-def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
+def take(
+    x: ArrayLike,
+    indices: ArrayLike,
+    axis: int | None = None,
+    *,
+    mode: Literal["raise", "wrap", "clip"] = "raise",
+) -> Value:
     """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped.
+
+    `mode` "wrap" counts indices modulo the size, and "clip" clamps all of them, negative ones to 0.
 
     >>> fnp.take(np.array([10, 20, 30]), np.array([2, 0]))
     Array([30, 10], dtype=int64)
     """
-    return me.take(x, indices, axis)
+    return me.take(x, indices, axis, mode=mode)
 
 
 @fused

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, arrays, prims
+from fiveloop.core import ArrayLike, Value, arrays, ir, prims
 from fiveloop.core.extend import fused
+from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
 
@@ -22,16 +23,18 @@ def sum(
     dtype: Any = None,
     *,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Value:
     """The sum over axes, or over all; of the elements where `where` is true, if given.
 
-    Bools and narrow integers are summed as 32-bit integers. `keepdims` keeps the axes with size 1.
+    Bools and narrow integers are summed as 32-bit integers. `keepdims` keeps the axes with size 1; `initial` is added.
 
     >>> fnp.sum(np.array([[1, 2], [3, 4]]), axis=0)
     Array([4, 6], dtype=int64)
     """
-    return op.sum(_masked("sum", x, where, 0), axis, dtype=dtype, keepdims=keepdims)
+    out = op.sum(_masked("sum", x, where, 0), axis, dtype=dtype, keepdims=keepdims)
+    return out if initial is None else prims.add(out, prims.operand("sum", "initial", initial))
 
 
 @fused
@@ -41,19 +44,28 @@ def prod(
     dtype: Any = None,
     *,
     keepdims: bool = False,
+    initial: ArrayLike | None = None,
     where: ArrayLike | None = None,
 ) -> Value:
     """The product over axes, or over all; of the elements where `where` is true, if given.
 
+    The result is multiplied by `initial`.
+
     >>> fnp.prod(np.array([2, 3, 4]))
     Array(24, dtype=int64)
     """
-    return op.prod(_masked("prod", x, where, 1), axis, dtype=dtype, keepdims=keepdims)
+    out = op.prod(_masked("prod", x, where, 1), axis, dtype=dtype, keepdims=keepdims)
+    return out if initial is None else prims.mul(out, prims.operand("prod", "initial", initial))
 
 
-def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: float) -> Value:
+def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: ArrayLike) -> Value:
     value = prims.operand(fun, "x", x)
-    return value if where is None else prims.select(where, value, neutral)
+    if where is None:
+        return value
+    held = prims.operand(fun, "where", where)
+    if held.dtype != np.bool_:
+        prims.bad_type(f"{fun}: expected `where` to hold bools, got {held.aval}")
+    return prims.select(held, value, neutral)
 
 
 @fused
@@ -77,55 +89,131 @@ def mean(
     (value,) = prims.promote("mean", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
     wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
-    held = prims.broadcast_to(where, value.shape)
-    count = op.sum(prims.convert(held, wide.dtype), axis, keepdims=keepdims)
-    return prims.convert(
-        prims.div(sum(wide, axis, keepdims=keepdims, where=held), count), value.dtype
-    )
+    where = prims.operand("mean", "where", where)
+    total = sum(wide, axis, keepdims=keepdims, where=where)
+    return prims.convert(prims.div(total, _count(where, wide, axis, keepdims)), value.dtype)
 
 
 @fused
 def var(
-    x: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`).
+
+    Of the elements where `where` is true, if given.
 
     >>> fnp.var(np.array([1.0, 3.0]))
     Array(1., dtype=float64)
     """
-    return me.var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    if where is None:
+        return me.var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    (value,) = prims.promote("var", x, inexact=True)
+    value = value if dtype is None else prims.convert(value, dtype)
+    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
+    where = prims.operand("var", "where", where)
+    apart = prims.sub(wide, mean(wide, axis, keepdims=True, where=where))
+    squares = op.squared_size(apart)
+    count = _count(where, squares, axis, keepdims)
+    total = sum(squares, axis, keepdims=keepdims, where=where)
+    out = prims.div(total, prims.maximum(prims.sub(count, ddof), 0))
+    return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
+
+
+def _count(where: ArrayLike, like: Value, axis: Axis, keepdims: bool) -> Value:
+    """How many elements of an array there are where `where` holds, in its dtype."""
+    held = prims.broadcast_to(prims.to_condition(where), like.shape)
+    return op.sum(prims.convert(held, like.dtype), axis, keepdims=keepdims)
 
 
 @fused
 def std(
-    x: ArrayLike, axis: Axis = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False
+    x: ArrayLike,
+    axis: Axis = None,
+    dtype: Any = None,
+    *,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Value:
     """The standard deviation over axes, or over all: the root of the variance.
 
     >>> fnp.std(np.array([1.0, 5.0]))
     Array(2., dtype=float64)
     """
-    return me.std(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
+    return prims.sqrt(var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
 
 
 @fused
-def max(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+def max(
+    x: ArrayLike,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Value:
     """The greatest element over axes, or over all; NaN if there is one. Ties share the derivative.
+
+    `initial` is compared, too: it is the result if `where` is false everywhere, or `x` is empty.
 
     >>> fnp.max(np.array([[1, 5], [7, 2]]), axis=0)
     Array([7, 5], dtype=int64)
     """
-    return op.max(x, axis, keepdims=keepdims)
+    if initial is None and where is None:
+        return op.max(x, axis, keepdims=keepdims)
+    both = complex_order.maximum
+    return _with_initial("max", op.max, both, x, axis, keepdims, initial, where)
 
 
 @fused
-def min(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+def min(
+    x: ArrayLike,
+    axis: Axis = None,
+    *,
+    keepdims: bool = False,
+    initial: ArrayLike | None = None,
+    where: ArrayLike | None = None,
+) -> Value:
     """The least element over axes, or over all; NaN if there is one. Ties share the derivative.
+
+    `initial` is compared, too: it is the result if `where` is false everywhere, or `x` is empty.
 
     >>> fnp.min(np.array([[1, 5], [7, 2]]), axis=0)
     Array([1, 2], dtype=int64)
     """
-    return op.min(x, axis, keepdims=keepdims)
+    if initial is None and where is None:
+        return op.min(x, axis, keepdims=keepdims)
+    both = complex_order.minimum
+    return _with_initial("min", op.min, both, x, axis, keepdims, initial, where)
+
+
+def _with_initial(
+    fun: str,
+    find: Any,
+    both: Any,
+    x: ArrayLike,
+    axis: Axis,
+    keepdims: bool,
+    initial: ArrayLike | None,
+    where: ArrayLike | None,
+) -> Value:
+    """The extreme of `initial`, and of the elements where `where` holds."""
+    if initial is None:
+        prims.bad_value(
+            f"{fun}: expected `initial` beside `where`, got None; it is the result where `where` holds nowhere"
+        )
+    value, first = prims.promote(fun, x, prims.operand(fun, "initial", initial))
+    value = _masked(fun, value, where, first)
+    axes = prims.canonical_axes(fun, axis, value.ndim)
+    if 0 not in [value.shape[k] for k in axes]:
+        return both(find(value, axes, keepdims=keepdims), first)  # type: ignore[no-any-return]  # of `complex_order`
+    return prims.broadcast_to(first, op.any(prims.is_nan(value), axes, keepdims=keepdims).shape)
 
 
 @fused
@@ -139,23 +227,29 @@ def ptp(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
 
 
 @fused
-def all(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """Whether all elements over axes are true; a number is true if it is not zero.
+def all(
+    x: ArrayLike, axis: Axis = None, *, keepdims: bool = False, where: ArrayLike | None = None
+) -> Value:
+    """Whether all elements over axes are true, of those where `where` is true; a number is true if it is not zero.
 
     >>> fnp.all(np.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return op.all(prims.to_condition(prims.operand("all", "x", x)), axis, keepdims=keepdims)
+    held = prims.to_condition(prims.operand("all", "x", x))
+    return op.all(_masked("all", held, where, True), axis, keepdims=keepdims)
 
 
 @fused
-def any(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
-    """Whether any element over axes is true; a number is true if it is not zero.
+def any(
+    x: ArrayLike, axis: Axis = None, *, keepdims: bool = False, where: ArrayLike | None = None
+) -> Value:
+    """Whether any element over axes is true, of those where `where` is true; a number is true if it is not zero.
 
     >>> fnp.any(np.array([[0, 0], [0, 3]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    return op.any(prims.to_condition(prims.operand("any", "x", x)), axis, keepdims=keepdims)
+    held = prims.to_condition(prims.operand("any", "x", x))
+    return op.any(_masked("any", held, where, False), axis, keepdims=keepdims)
 
 
 @fused
@@ -207,8 +301,8 @@ def average(x: ArrayLike, axis: Axis = None, weights: ArrayLike | None = None) -
 
 
 @fused
-def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> Value:
-    """The middle element along an axis, or of all; for an even number the mean of the two middle ones.
+def median(x: ArrayLike, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The middle element over axes, or of all; for an even number the mean of the two middle ones.
 
     >>> fnp.median(np.array([3.0, 1.0, 2.0, 10.0]))
     Array(2.5, dtype=float64)
@@ -220,12 +314,12 @@ def median(x: ArrayLike, axis: int | None = None, *, keepdims: bool = False) -> 
 def quantile(
     x: ArrayLike,
     q: float,
-    axis: int | None = None,
+    axis: Axis = None,
     *,
     keepdims: bool = False,
     method: Literal["linear", "lower", "higher", "nearest"] = "linear",
 ) -> Value:
-    """The value below which a fraction `q`, in [0, 1], of the elements along an axis lies.
+    """The value below which a fraction `q`, in [0, 1], of the elements over axes lies.
 
     Between two elements it is interpolated, unless `method` says otherwise.
 
@@ -235,9 +329,7 @@ def quantile(
     return _quantile("quantile", x, q, axis, keepdims, method)
 
 
-def _quantile(
-    fun: str, x: ArrayLike, q: float, axis: int | None, keepdims: bool, method: str
-) -> Value:
+def _quantile(fun: str, x: ArrayLike, q: float, axis: Axis, keepdims: bool, method: str) -> Value:
     """What `quantile` and those like it give; errors name the one that was called."""
     whole = 100 if fun == "percentile" else 1
     if not isinstance(q, (int, float, np.number)):
@@ -248,9 +340,11 @@ def _quantile(
     (value,) = prims.promote(fun, x, inexact=True)
     shape = value.shape
     axes = prims.canonical_axes(fun, axis, value.ndim)
-    if axis is None:
-        value, axis = prims.reshape(value, (-1,)), 0
-    at = prims.canonical_axis(fun, axis, value.ndim)
+    if len(axes) != 1:  # they become one
+        kept = [k for k in range(len(shape)) if k not in axes]
+        count = ir.size_of([shape[k] for k in axes])
+        value = prims.transpose(value, [*axes, *kept]).reshape(count, *[shape[k] for k in kept])
+    at = axes[0] if len(axes) == 1 else 0
     ordered = prims.move_axis(prims.sort(value, at), at, 0)
     if not ordered.shape[0]:
         empty = prims.full(ordered.shape[1:], math.nan, value.dtype)
@@ -258,8 +352,8 @@ def _quantile(
     place = q * (ordered.shape[0] - 1)
     low, high = math.floor(place), math.ceil(place)
     ends = {"lower": low, "higher": high, "nearest": round(place)}
-    if method in ends:
-        out = ordered[ends[method]]
+    if method in ends or (method == "linear" and low == high):
+        out = ordered[ends.get(method, low)]
     elif method == "linear":
         part = place - low
         out = prims.add(prims.mul(ordered[low], 1 - part), prims.mul(ordered[high], part))
@@ -273,8 +367,8 @@ def _quantile(
 
 
 @fused
-def percentile(x: ArrayLike, q: float, axis: int | None = None, *, keepdims: bool = False) -> Value:
-    """The value below which `q` percent of the elements along an axis lie.
+def percentile(x: ArrayLike, q: float, axis: Axis = None, *, keepdims: bool = False) -> Value:
+    """The value below which `q` percent of the elements over axes lie.
 
     >>> fnp.percentile(np.array([0.0, 1.0, 2.0]), 50)
     Array(1., dtype=float64)
@@ -328,10 +422,12 @@ def _nan_extremum(
     fun: str, find: Any, worst: float, x: ArrayLike, axis: Axis, keepdims: bool
 ) -> Value:
     value = prims.operand(fun, "x", x)
-    if arrays.dtype_kind(value.dtype) != "f":
+    kind = arrays.dtype_kind(value.dtype)
+    if kind not in "fc":
         return find(value, axis, keepdims=keepdims)  # type: ignore[no-any-return]  # op.max or op.min
     missing = prims.is_nan(value)
-    out = find(prims.select(missing, worst, value), axis, keepdims=keepdims)
+    neutral = complex(worst, worst) if kind == "c" else worst
+    out = find(prims.select(missing, neutral, value), axis, keepdims=keepdims)
     return prims.select(op.all(missing, axis, keepdims=keepdims), math.nan, out)
 
 
@@ -427,8 +523,16 @@ def cummin(x: ArrayLike, axis: int | None = None, *, reverse: bool = False) -> V
 
 
 @fused
-def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
+def diff(
+    x: ArrayLike,
+    n: int = 1,
+    axis: int = -1,
+    prepend: ArrayLike | None = None,
+    append: ArrayLike | None = None,
+) -> Value:
     """Each element minus the one before it along an axis; `n` times in succession.
+
+    `prepend` and `append` are arrays, or numbers, which are joined to the ends of `x` first.
 
     >>> fnp.diff(np.array([1, 4, 9]))
     Array([3, 5], dtype=int64)
@@ -436,7 +540,13 @@ def diff(x: ArrayLike, n: int = 1, axis: int = -1) -> Value:
     value, n = prims.operand("diff", "x", x), prims.known_int("diff", "n", n)
     if n < 0:
         prims.bad_value(f"diff: expected `n` not to be negative, got {n}")
-    lead = (slice(None),) * prims.canonical_axis("diff", axis, value.ndim)
+    at = prims.canonical_axis("diff", axis, value.ndim)
+    lead, one = (slice(None),) * at, (*value.shape[:at], 1, *value.shape[at + 1 :])
+    whole = {"prepend": prepend, "x": value, "append": append}
+    parts = [prims.operand("diff", name, z) for name, z in whole.items() if z is not None]
+    if n and len(parts) > 1:
+        parts = [z if z.ndim else prims.broadcast_to(z, one) for z in parts]
+        value = prims.concatenate(parts, at)
     for _ in range(n):
         late, early = value[(*lead, slice(1, None))], value[(*lead, slice(None, -1))]
         value = prims.not_equal(late, early) if value.dtype == np.bool_ else prims.sub(late, early)

@@ -205,13 +205,7 @@ class Methods:
         self, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str = "raise"
     ) -> Value:
         """The elements at indices along an axis, or of all, flattened; indices are as in `x[i]`."""
-        taken = _without_out("take", out)
-        if mode != "raise":
-            raise ValueError(
-                f"take: expected no mode but 'raise', got {mode!r}; clip or wrap the indices"
-                f"{errors.at_source(ir.user_source())}"
-            )
-        return taken(self, indices, axis)
+        return _without_out("take", out)(self, indices, axis, mode=mode)
 
     def nonzero(self) -> tuple[Value, ...]:
         """The indices of the elements that are not zero, one array per axis; the elements must be known."""

@@ -116,9 +116,17 @@ def _times(repeats: Any, size: int) -> int | np.ndarray[Any, Any]:
     return int(given.item()) if given.size == 1 else given
 
 
-def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Value:
+def take(
+    x: ArrayLike, indices: ArrayLike, axis: int | None = None, *, mode: str = "raise"
+) -> Value:
     """The elements of `x` at indices along an axis, or of all, flattened. Run-time indices are clamped."""
     value, at = along("take", x, axis)
+    if mode not in ("raise", "wrap", "clip"):
+        prims.bad_value(f"take: expected `mode` to be 'raise', 'wrap' or 'clip', got {mode!r}")
+    if mode != "raise":
+        size, places = value.shape[at], prims.operand("take", "indices", indices)
+        wraps = mode == "wrap"
+        indices = op.remainder(places, size) if wraps else prims.clamp(0, places, size - 1)
     return value[(*(slice(None),) * at, indices)]
 
 
@@ -216,7 +224,10 @@ def var(
     wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
     apart = prims.sub(wide, op.mean(wide, axes, keepdims=True))
     total = op.sum(op.squared_size(apart), axes, keepdims=keepdims)
-    out = prims.div(total, ir.size_of([value.shape[k] for k in axes]) - ddof)
+    count = ir.size_of([value.shape[k] for k in axes])
+    prims.operand("var", "ddof", ddof)
+    free: Any = count - ddof
+    out = prims.div(total, 0 if isinstance(free, (int, float)) and free < 0 else free)
     return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
 
 
