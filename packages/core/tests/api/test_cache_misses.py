@@ -44,6 +44,12 @@ def test_the_argument_that_changed_is_named() -> None:
     assert lines[5:] == ["static argument `n` has another value"] * 2
 
 
+def test_a_call_is_compared_with_the_nearest_before() -> None:
+    f = jit(lambda x, n=2: x * n)
+    lines = told((f, (np.ones(3, "f4"),), {}), (f, (1.0, 2), {}), (f, (np.ones(3),), {}))
+    assert lines[2] == "argument `x` is f64[3] now, and was f32[3]"
+
+
 def test_the_context_and_a_function_made_anew_are_told() -> None:
     mode = make_user_context("a", name="mode")
     f = jit(lambda x: x * 2)

@@ -274,8 +274,10 @@ def note_miss(
     code = getattr(fun, "__code__", None)
     if _listeners:
         others = [(_differences(fun, naming, mine, other), other) for other in known]
-        if others:
-            reasons, _ = min(reversed(others), key=lambda pair: len(pair[0]))
+        if others:  # the nearest of them is one of the same structure
+            reasons, _ = min(
+                reversed(others), key=lambda pair: (mine.tree != pair[1].tree, len(pair[0]))
+            )
         else:
             reasons = [_NEW if code in _seen else "it has not been called before"]
         why = "; ".join(reasons) or "it closes over traced values, which are others now"
