@@ -163,7 +163,7 @@ CLOSED = "is closed over by the function too, which donates it; copy it"
         ),
         (
             lambda x: jit(both, donate_argnums=(0, 1)).lower(x, x).compile()(x, x),
-            f"compiled call: argument[0][1] of type f32[5] {AGAIN}",
+            f"compiled both: argument `y` of type f32[5] {AGAIN}",
         ),
         (
             lambda x: jit(lambda a: a + x, donate_argnums=0)(x),

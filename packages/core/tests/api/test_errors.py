@@ -387,20 +387,29 @@ JIT: dict[str, Case] = {
     "compiled for another shape": (
         lambda: jit(square).lower(X).compile()(M),
         TypeError,
-        "the compiled function takes f32[4] as array 0 of its arguments, got f32[3,2]; compile it for these "
-        "types, or call the jitted function",
+        "compiled square: argument `x` must be f32[4], got f32[3,2]; compile it for these types, or call the "
+        "jitted function",
     ),
     "compiled for another dtype": (
         lambda: jit(square).lower(X).compile()(K),
         TypeError,
-        "the compiled function takes f32[4] as array 0 of its arguments, got i32[4]; compile it for these "
-        "types, or call the jitted function",
+        "compiled square: argument `x` must be f32[4], got i32[4]; compile it for these types, or call the "
+        "jitted function",
+    ),
+    "compiled for another leaf, behind a static argument": (
+        lambda: (
+            jit(lambda n, d: d, static_argnums=0)
+            .lower(3, {"a": X, "b": X})
+            .compile()({"a": X, "b": K})
+        ),
+        TypeError,
+        "compiled <lambda>: argument `d`['b'] must be f32[4], got i32[4]; compile it for these types, or call the "
+        "jitted function",
     ),
     "compiled for another structure": (
         lambda: jit(square).lower(X).compile()(X, X),
         TypeError,
-        "the compiled function takes arguments of structure PyTreeDef(((*,), {})), got "
-        "PyTreeDef(((*, *), {}))",
+        "compiled square: expected arguments of structure PyTreeDef(((*,), {})), got PyTreeDef(((*, *), {}))",
     ),
 }
 TABLES = {"leaves": LEAVES, "derivatives": DERIVATIVES, "batches": BATCHES, "jit": JIT}
@@ -479,4 +488,4 @@ def test_keys_that_have_no_order_are_named_however_a_jitted_function_is_called(
 
 def test_keys_that_have_no_order_are_named_when_a_compiled_function_is_called() -> None:
     compiled = jit(abs).lower(1.0).compile()
-    assert_misuse(lambda: compiled(MIXED), TypeError, f"compiled call: argument[0][0]: {NO_ORDER}")
+    assert_misuse(lambda: compiled(MIXED), TypeError, f"compiled abs: argument `x`: {NO_ORDER}")

@@ -62,7 +62,7 @@ def test_a_compiled_call_checks_types_also_once_it_is_fast() -> None:
     for _ in range(3):
         assert compiled(x, x).tolist() == [0, 2, 4]
         assert compiled(X, x).tolist() == [0, 2, 4]
-        with pytest.raises(TypeError, match=r"takes f32\[3\] as array 1"):
+        with pytest.raises(TypeError, match=r"argument `y` must be f32\[3\], got i32"):
             compiled(x, device_put(X.astype("i4")))
         with pytest.raises(TypeError, match="of structure"):
             compiled(x)
@@ -185,11 +185,10 @@ def test_a_compiled_function_cannot_be_traced() -> None:
     def user(x: Any) -> Any:
         return compiled(x)
 
-    message = "the compiled function takes arrays, got a traced value of type f32[3] as array 0 of its arguments; call "
     assert_misuse(
         lambda: jit(user)(X),
         TypeError,
-        f"{message}the jitted function, which can be traced",
+        "compiled same: argument `x` must be f32[3], got Traced<f32[3]>; call the jitted function, which can be traced",
         within=user,
     )
 

@@ -85,19 +85,21 @@ def argument_naming(what: str, fun: object, numbers: Sequence[int] | None = None
 
     `numbers` says which of the function's positional arguments `args` holds, if not all.
     """
+    return call_naming(
+        lambda: f"{what} of {function_name(fun)}",
+        lambda k: argument_name(fun, k if numbers is None else numbers[k]),
+    )
+
+
+def call_naming(call: Callable[[], str], placed: Callable[[int], str]) -> Naming:
+    """What the leaves of `(args, kwargs)` are called, from what the call and a positional argument are called."""
 
     def name(path: KeyPath) -> str:
-        if not path:
-            return f"{what} of {function_name(fun)}: arguments"
-        kind, *rest = path
-        if not rest:
-            return f"{what} of {function_name(fun)}: arguments"
-        first, *inner = rest
-        if kind.idx == 1:
-            called = f"`{first.key}`"
-        else:
-            called = argument_name(fun, first.idx if numbers is None else numbers[first.idx])
-        return f"{what} of {function_name(fun)}: argument {called}{pytree.keystr(tuple(inner))}"
+        if len(path) < 2:
+            return f"{call()}: arguments"
+        kind, first, *inner = path
+        called = f"`{first.key}`" if kind.idx == 1 else placed(first.idx)
+        return f"{call()}: argument {called}{pytree.keystr(tuple(inner))}"
 
     return name
 

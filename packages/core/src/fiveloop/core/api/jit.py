@@ -315,7 +315,9 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         flat.release()
         donated = self._donated_mask(args, kwargs, staged, tree)
         build = dispatch.Build(donated, self._options.keep_unused, self._options.choices)
-        return stages.Entry(staged, flat, build, uses_context)
+        places = self._static.other_places(len(args))
+        names = tuple([flatten.argument_name(self._fun, k) for k in places])
+        return stages.Entry(staged, flat, build, uses_context, names)
 
     def _donated_mask(self, args: Any, kwargs: Any, staged: Staged, tree: Any) -> tuple[bool, ...]:
         """One flag an operand; nothing at all if no argument is donated."""

@@ -26,6 +26,8 @@ class Entry:
     flat: flat_function.FlatFunction
     build: Build
     uses_context: bool = False
+    names: tuple[str, ...] = ()
+    """What messages call the positional arguments that are not static."""
 
     @property
     def is_self_contained(self) -> bool:
@@ -175,9 +177,9 @@ class CompiledCall(_Stage[R]):
 
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, backend_call.Fast | None]:
         entry, donated = self._entry, self._entry.build.donated
-        naming = lambda path: f"compiled call: argument{pytree.keystr(path)}"
+        naming = self._naming
         values, tree = flatten.flatten_arguments((args, kwargs), naming)
-        self._check(tree, values)
+        self._check(tree, values, flatten.leaf_naming((args, kwargs), naming))
         operands = [*entry.staged.captured, *values]
         arrays.part_from(x for x, d in zip(operands, donated, strict=False) if d)
         try:
@@ -190,22 +192,28 @@ class CompiledCall(_Stage[R]):
         simple = not donated and all(type(x) is arrays.Array for x in values)
         return result, entry.fast(self._program, len(values)) if simple else None
 
-    def _check(self, tree: pytree.TreeDef, values: ad.Values) -> None:
+    def _naming(self, path: pytree.KeyPath) -> str:
+        names = self._entry.names
+        placed = lambda k: names[k] if k < len(names) else str(k)
+        return flatten.call_naming(lambda: f"compiled {self.fun_name}", placed)(path)
+
+    def _check(self, tree: pytree.TreeDef, values: ad.Values, called: Callable[[int], str]) -> None:
         if tree != self.in_tree:
             raise TypeError(
-                f"the compiled function takes arguments of structure {self.in_tree}, got {tree}"
+                f"compiled {self.fun_name}: expected arguments of structure {self.in_tree}, got {tree}"
+                f"{errors.at_source(ir.user_source())}"
             )
         for k, (x, aval) in enumerate(zip(values, self.in_avals, strict=True)):
             if isinstance(x, trace.Tracer):
-                raise TypeError(
-                    f"the compiled function takes arrays, got a traced value of type {x.aval} as array {k} of its "
-                    f"arguments; call the jitted function, which can be traced"
-                )
-            if x.aval.strong() is not aval.strong():
-                raise TypeError(
-                    f"the compiled function takes {aval} as array {k} of its arguments, got {x.aval}; compile it for "
-                    f"these types, or call the jitted function"
-                )
+                wrong, advice = repr(x), "call the jitted function, which can be traced"
+            elif x.aval.strong() is not aval.strong():
+                wrong = str(x.aval)
+                advice = "compile it for these types, or call the jitted function"
+            else:
+                continue
+            raise TypeError(
+                f"{called(k)} must be {aval}, got {wrong}; {advice}{errors.at_source(ir.user_source())}"
+            )
 
     def memory_analysis(self) -> client.MemoryStats:
         """Bytes of arguments, results, temporaries and code, as XLA planned them."""
