@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fiveloop.core import ConcretizationError, Value, grad, jit, vmap
+from fiveloop.core import ConcretizationError, Scalar, Value, grad, jit, vmap
 from fiveloop.core.arrays.array import Array
 from fiveloop.core.arrays.methods import ABSENT, METHODS, Methods
 from fiveloop.core.extend import Concrete, as_value, to_array
@@ -156,6 +156,7 @@ def test_python_protocols() -> None:
 
 def test_a_number_that_stays_as_it_is_serves_as_an_array() -> None:
     x = as_value(2.5)
+    assert isinstance(x, Scalar)
     assert repr(x) == repr(to_array(x)) == "Array(2.5, dtype=float32, weak_type=True)"
     assert x.block_until_ready() == np.from_dlpack(x) == 2.5
     assert pickle.loads(pickle.dumps(x)).aval is x.aval

@@ -363,13 +363,20 @@ class Concrete(Value):
         weak = ", weak_type=True" if self.weak_type else ""
         if 0 in self.shape and self.ndim > 1:
             return f"Array([], shape={self.shape}, dtype={self.dtype.name}{weak})"
-        body = np.array2string(
-            np.asarray(self.numpy()), separator=", ", prefix="Array(", threshold=200
-        )
+        body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=200)
         return f"Array({body}, dtype={self.dtype.name}{weak})"
 
     def __str__(self) -> str:
         return str(self.numpy())
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return client.to_dlpack(to_array(self).buffer)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return client.dlpack_device(to_array(self).buffer)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device_put, (np.array(self.numpy()), self.weak_type)
 
 
 class Array(Concrete):
@@ -409,15 +416,6 @@ class Array(Concrete):
         except errors.DonatedError as error:
             errors.add_source(error, ir.user_source())
             raise
-
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return client.to_dlpack(self._a)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return client.dlpack_device(self._a)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return device_put, (np.array(self.numpy()), self.weak_type)
 
     def __repr__(self) -> str:
         if self.buffer.is_deleted():
@@ -459,7 +457,8 @@ call.register_array_class(Array, of_buffer, _of_buffers, _of_node)
 class Scalar(Concrete):
     """A number on the host, as Python and NumPy scalars become when they meet arrays.
 
-    `number` is the Python number that it stands for, if any: all its digits are there for a wider dtype.
+    `number` is the Python number that it stands for, if any: all its digits are there for a wider dtype. Users get one
+    where an operation leaves a number as it is.
     """
 
     __slots__ = ("_aval", "_on_device", "host", "number")
@@ -494,20 +493,9 @@ class Scalar(Concrete):
             self._on_device = device_put(self.host, self.weak_type)
         return self._on_device
 
-    # Users are given one where an operation leaves a number as it is: it serves as an array does.
-
     def block_until_ready(self) -> Array:
         """The number as an array."""
         return self.on_device()
-
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return self.on_device().__dlpack__(**kwargs)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.on_device().__dlpack_device__()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return device_put, (self.host, self.weak_type)
 
     def __str__(self) -> str:
         return str(self.host.item())
