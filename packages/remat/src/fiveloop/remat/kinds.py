@@ -135,7 +135,7 @@ def is_form(eqn: ir.Eqn) -> bool:
 
 def may_leave_loop(eqn: ir.Eqn) -> bool:
     """Whether what is the same in all steps may be computed before a loop: not what is larger than its operands."""
-    if eqn.effects or bodies(eqn) or not eqn.outvars:
+    if eqn.effects or rules.bodies_of(eqn) or not eqn.outvars:
         return False
     made = prims.bytes_of(v.aval for v in eqn.outvars)
     given = prims.bytes_of(a.aval for a in eqn.invars)
