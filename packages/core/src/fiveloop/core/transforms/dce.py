@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiveloop.core import ir, passes, rules, util
+from fiveloop.core.ir.graph import Keep
 
 
 @ir.once_per(lambda j, used, keep_ins=True: (j, tuple(used), util.full(keep_ins, len(j.invars))))
@@ -53,7 +54,7 @@ passes.register_pass(
 )
 
 
-def _left_of(eqns: Sequence[ir.Eqn]) -> ir.Keep:
+def _left_of(eqns: Sequence[ir.Eqn]) -> Keep:
     """What is left of an equation, given the variables used after it; nothing if it only changes made Refs not used."""
     made = {v for eqn in eqns for v in eqn.outvars if v.aval.accumulates}
     if not made:
