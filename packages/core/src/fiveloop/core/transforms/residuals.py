@@ -196,8 +196,9 @@ class _Node:
 
 
 def _functions(eqn: ir.Eqn) -> int:
-    """How many functions such as exp, or square roots, an equation computes for each element."""
-    return equation_cost(eqn).flops // (ROOT * max(_made(eqn), 1))
+    """How many functions such as exp, or square roots, a light equation computes for each element."""
+    cost = equation_cost(eqn)
+    return cost.flops // (ROOT * max(_made(eqn), 1)) if cost.again else 0
 
 
 def akin(eqns: Iterable[ir.Eqn], others: Set[ir.Eqn]) -> set[ir.Eqn]:
