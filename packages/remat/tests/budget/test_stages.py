@@ -9,13 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fiveloop.numpy as fnp
+from fiveloop import nn
 from fiveloop.core import grad, jit, make_jaxpr, pmean, vmap
 from fiveloop.core.extend import jvp_jaxpr
 from fiveloop.core.inspect import in_place
 from fiveloop.core.primitives import special as sp
 from fiveloop.loops import cond, for_loop, scan
-from fiveloop.remat import checkpoint, policies, residuals
+from fiveloop.remat import checkpoint, checkpoint_name, policies, residuals, saved_residuals
 from fiveloop.remat.budget import plan
+from fiveloop.remat.budget.options import Priced
 from fiveloop.state import freeze, new_ref
 
 DRAWN = np.random.default_rng(0)
@@ -215,3 +218,17 @@ def test_loops_over_floats_of_two_bytes_keep_to_budgets(
     (choice,) = residuals.choices_in(make_jaxpr(gradient)(w, x))
     allowed = choice.budget.bytes_of(choice.least, choice.everything)
     assert jit(gradient).lower(w, x).compile().memory_analysis().temp <= 1.05 * allowed
+
+
+def test_a_product_costs_its_operations_once_however_many_kernels_read_it() -> None:
+    wide, narrow, x = (fnp.ones(shape) for shape in ((64, 256), (64, 128), (64, 64)))
+
+    def f(x: Any, wide: Any, narrow: Any) -> Any:
+        x = checkpoint_name(x + nn.gelu(x @ wide) @ wide.T, "stream")
+        return nn.gelu(x @ narrow).sum()
+
+    step = checkpoint(
+        f, policy=Priced(3.0)
+    )  # each product takes 1.6 ns for each byte of its result
+    kept = [r for r in saved_residuals(step, x, wide, narrow) if "argument" not in r.origin]
+    assert [r.label for r in kept] == ["stream"]
