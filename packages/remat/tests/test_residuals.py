@@ -54,6 +54,27 @@ def test_what_a_checkpoint_keeps_is_named_by_what_made_it(wrap: Any) -> None:
     assert "result of exp" in origins(everything, X)
 
 
+OFFLOADED = policies.save_and_offload_only_these_names(
+    names_which_can_be_saved=[], names_which_can_be_offloaded=["a"]
+)
+
+
+@pytest.mark.parametrize("policy", [policies.nothing_saveable, OFFLOADED], ids=["none", "offload"])
+@pytest.mark.parametrize("wrap", [plain, checkpoint(policy=policies.everything_saveable)])
+def test_what_is_needed_outside_a_checkpoint_is_not_judged_by_its_policy(
+    wrap: Any, policy: Any
+) -> None:
+    def f(x: Any) -> Any:
+        y = checkpoint(lambda x: checkpoint_name(ew.exp(sp.sin(x)), "a"), policy=policy)(x)
+        return y * sp.tanh(x)
+
+    kept = [r for r in saved_residuals(wrap(f), X) if r.label == "a"]
+    within, told = {r.verdict for r in kept}, {(r.policy, r.reason) for r in kept}
+    assert within == ({"save", "offload"} if policy is OFFLOADED else {"save"})
+    outside = ("", "needed outside the checkpoint")
+    assert (outside if wrap is plain else ("everything_saveable", "the policy says so")) in told
+
+
 def test_what_a_cut_keeps_is_named_by_what_made_it() -> None:
     def f(x: Any) -> Any:
         h = (x * x).sum() * x

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -188,23 +188,24 @@ class Halves:
         linear = [k >= self.num_res for k in range(len(self.linear.invars))]
         uses = _Uses(self.linear, linear)
         found = [
-            self._residual(atom, made, tuple(dict.fromkeys(uses.needs(binder))), again)
+            self._residual(atom, made, [*uses.needs(binder)], again)
             for atom, made, binder in zip(self.kept, makers, self.linear.invars, strict=False)
         ]
         return SavedResiduals(tuple(found))
 
     def _residual(
-        self, atom: ir.Atom, made: Maker | None, needs: tuple[Need, ...], again: _Again
+        self, atom: ir.Atom, made: Maker | None, uses: Sequence[_Use], again: _Again
     ) -> Residual:
+        needs = tuple(dict.fromkeys(need for need, _ in uses))
         if made is None:
             literal = isinstance(atom, ir.Literal)
             origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
             return Residual(atom.aval, origin, None, needed_by=needs, reason="in memory anyway")
         trips, read = _trips(atom, made), made
         origin, made = _origin(made)
-        policy, verdict, reason = _judged(made, needs)
+        policy, verdict, reason = _judged(made, uses)
         if verdict == "offload":  # a carry is moved if that is said where it is read
-            policy, verdict, reason = _judged(read, needs)
+            policy, verdict, reason = _judged(read, uses)
         return Residual(
             atom.aval,
             origin,
@@ -301,19 +302,26 @@ def _trips(atom: ir.Atom, made: Maker) -> int:
     return made.trips if stacked else 1
 
 
-def _judged(made: Maker, needs: Sequence[Need]) -> tuple[str, str, str]:
-    """The policy around an equation, its verdict, and why the result is kept."""
-    around = [eqn.params.policy for eqn, _ in made.around if eqn.primitive is checkpoint_p]
+def _judged(made: Maker, uses: Sequence[_Use]) -> tuple[str, str, str]:
+    """The policy around an equation, its verdict, and why the result is kept.
+
+    A result of a checkpoint that is needed only outside is kept there, whatever that checkpoint says.
+    """
+    at = frozenset[object]().union(*[origins for _, origins in uses])
+    here = [e for e, b in made.around if e.primitive is checkpoint_p and b.origin in at]
+    around = [eqn.params.policy for eqn in here]
     in_body = any(body.role in ("loop", "branch") for _, body in made.around)
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
-    budgets = [by_budget for eqn, _ in made.around if (by_budget := _by_budget(eqn, made))]
+    budgets = [by_budget for eqn in here if (by_budget := _by_budget(eqn, made))]
     name = budgets[0] if budgets else policies.as_written(policy)
     verdict = made.verdict(transforms.SavingPlan(policy))
     kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
-    if (around and not verdict.saves) or (not around and any(n.again for n in needs)):
+    if (around and not verdict.saves) or (not around and any(need.again for need, _ in uses)):
         return name if around else "", kind, "recomputation starts from it"
     if not around and not in_body:
-        return "", "save", "no checkpoint is around"
+        made_within = any(e.primitive is checkpoint_p for e, _ in made.around)
+        outside = "needed outside the checkpoint" if made_within else "no checkpoint is around"
+        return "", "save", outside
     return name, kind, verdict.reason or "the policy says so"
 
 
@@ -380,6 +388,10 @@ class _Again:
         return behind, np.array([transforms.equation_cost(e).flops for e in jaxpr.eqns])
 
 
+_Use: TypeAlias = tuple[Need, frozenset[object]]
+"""An equation that uses a residual, and the checkpoints that hold it."""
+
+
 class _Uses:
     """Who needs the values of a jaxpr, at any depth and through what only hands them on.
 
@@ -389,28 +401,31 @@ class _Uses:
     def __init__(self, jaxpr: Jaxpr, linear: Sequence[bool]) -> None:
         self.users = ir.users(jaxpr)
         self.late = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
-        self._given: dict[ir.Eqn, dict[ir.Atom, list[tuple[_Uses, ir.Var, bool]]]] = {}
+        self._given: dict[ir.Eqn, dict[ir.Atom, list[tuple[_Uses, ir.Var, rules.Body]]]] = {}
 
-    def needs(self, v: ir.Var, within: bool = False) -> Iterator[Need]:
+    def needs(
+        self, v: ir.Var, within: bool = False, around: frozenset[object] = frozenset()
+    ) -> Iterator[_Use]:
         """The equations that use a value; `within` says that it is one of a call that computes again."""
         for eqn in self.users.get(v, ()):
             bodies = [body for body in rules.bodies_of(eqn) if body.plain]
             given = max((len(body.jaxpr.invars) for body in bodies), default=0)
-            for uses, binder, again in self.given(eqn, bodies).get(v, ()):
-                yield from uses.needs(binder, within or again)
+            for uses, binder, body in self.given(eqn, bodies).get(v, ()):
+                again = within or body.role == "recomputed"
+                yield from uses.needs(binder, again, around | {body.origin})
             # The operands that no body gets, such as the index of a branch.
             own = eqn.invars[: max(len(eqn.invars) - given, 0)]
             if not bodies and _hands_on(eqn):
                 for out in eqn.outvars:
-                    yield from self.needs(out, within)
+                    yield from self.needs(out, within, around)
             elif v in own:
                 again = within and self.late.isdisjoint([*eqn.outvars, *ir.changed_refs(eqn)])
-                yield Need(eqn.primitive.name, eqn.source, again)
+                yield Need(eqn.primitive.name, eqn.source, again), around
 
     def given(
         self, eqn: ir.Eqn, bodies: Sequence[rules.Body]
-    ) -> dict[ir.Atom, list[tuple[_Uses, ir.Var, bool]]]:
-        """For each operand the binders that it gets in bodies, and whether these compute again."""
+    ) -> dict[ir.Atom, list[tuple[_Uses, ir.Var, rules.Body]]]:
+        """For each operand the binders that it gets in bodies."""
         if eqn not in self._given:
             found = self._given[eqn] = {}
             for body in bodies:
@@ -418,7 +433,7 @@ class _Uses:
                 after = {binder for binder, operand in pairs if operand in self.late}
                 uses = _Uses(body.jaxpr, [binder in after for binder in body.jaxpr.invars])
                 for binder, operand in pairs:
-                    found.setdefault(operand, []).append((uses, binder, body.role == "recomputed"))
+                    found.setdefault(operand, []).append((uses, binder, body))
         return self._given[eqn]
 
 
