@@ -10,6 +10,7 @@ import pytest
 from fiveloop.core import MinimumCut, jit
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
+from fiveloop.loops import scan
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 
 X = np.ones(3, np.float32)
@@ -112,3 +113,15 @@ def test_lines_of_the_source() -> None:
 def test_a_function_is_expected() -> None:
     with pytest.raises(TypeError, match="saved_residuals: expected a function, got 3"):
         saved_residuals(3, X)  # type: ignore[arg-type]  # that is the point
+
+
+def test_the_result_of_a_loop_is_kept_where_the_loop_does_not_run_again() -> None:
+    def f(x: Any) -> Any:
+        return scan(lambda c, _: (sp.sin(c), None), x, None, length=3)[0] * sp.tanh(x)
+
+    told = {(r.trips, r.reason) for r in saved_residuals(checkpoint(f), X)}
+    assert told == {
+        (1, "in memory anyway"),
+        (1, "its loop does not run again"),
+        (3, "recomputation starts from it"),
+    }

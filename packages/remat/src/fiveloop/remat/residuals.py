@@ -308,15 +308,24 @@ def _judged(made: Maker, uses: Sequence[_Use]) -> tuple[str, str, str]:
     A result of a checkpoint that is needed only outside is kept there, whatever that checkpoint says.
     """
     at = frozenset[object]().union(*[origins for _, origins in uses])
-    here = [e for e, b in made.around if e.primitive is checkpoint_p and b.origin in at]
+    places = [
+        k
+        for k, (eqn, body) in enumerate(made.around)
+        if eqn.primitive is checkpoint_p and body.origin in at
+    ]
+    here = [made.around[k][0] for k in places]
     around = [eqn.params.policy for eqn in here]
+    in_loop = any(body.role == "loop" for _, body in made.around[max(places, default=0) :])
     in_body = any(body.role in ("loop", "branch") for _, body in made.around)
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
     budgets = [by_budget for eqn in here if (by_budget := _by_budget(eqn, made))]
     name = budgets[0] if budgets else policies.as_written(policy)
     verdict = made.verdict(transforms.SavingPlan(policy))
     kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
-    if (around and not verdict.saves) or (not around and any(need.again for need, _ in uses)):
+    again = any(need.again for need, _ in uses)
+    if around and not verdict.saves and not again and in_loop:
+        return name, kind, "its loop does not run again"
+    if not verdict.saves if around else again:
         return name if around else "", kind, "recomputation starts from it"
     if not around and not in_body:
         made_within = any(e.primitive is checkpoint_p for e, _ in made.around)
