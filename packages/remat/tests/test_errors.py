@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,14 @@ class Unhashable:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unhashable)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    least: Any
+
+    def __call__(self, eqn: policies.Candidate) -> bool:
+        return True
 
 
 class Model:
@@ -146,6 +155,11 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: checkpoint(misfit, static_argnames=1),  # type: ignore[call-overload]
         TypeError,
         "checkpoint of misfit: static_argnames must be a string or a tuple of them, got 1",
+    ),
+    "static_argnames that hold a number": (
+        lambda: checkpoint(misfit, static_argnames=(0,)),  # type: ignore[call-overload]
+        TypeError,
+        "checkpoint of misfit: static_argnames must be a string or a tuple of them, got (0,)",
     ),
     "static_argnums before the first argument": (
         lambda: checkpoint(lambda *xs: xs[0], static_argnums=-1),
@@ -265,6 +279,33 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "checkpoint: policy must be hashable, as plans are found again by their policies, got Unhashable(): "
         "unhashable type: 'Unhashable'; give Unhashable a `__hash__` beside its `__eq__`",
+    ),
+    "a policy that holds an array": (
+        lambda: checkpoint(misfit, policy=Weighted(X[0])),
+        TypeError,
+        f"checkpoint: policy must be hashable, as plans are found again by their policies, got Weighted(least={X[0]!r}"
+        "): a value of type f32[] has no hash, as its elements are what is compared; as a key use `x.item()`, "
+        "`np.asarray(x).tobytes()` or `id(x)`; give Weighted a `__hash__` beside its `__eq__`",
+    ),
+    "a price that is no number": (
+        lambda: MinimumCut(memory_cost="12"),  # type: ignore[arg-type]  # that is the point
+        TypeError,
+        "MinimumCut: memory_cost must be a finite number that is not negative, got '12'",
+    ),
+    "a price that is a bool": (
+        lambda: MinimumCut(compute_cost=True),
+        TypeError,
+        "MinimumCut: compute_cost must be a finite number that is not negative, got True",
+    ),
+    "a negative price": (
+        lambda: MinimumCut(memory_cost=-1),
+        ValueError,
+        "MinimumCut: memory_cost must be a finite number that is not negative, got -1",
+    ),
+    "a share that is not finite": (
+        lambda: MinimumCut(share=float("nan")),
+        ValueError,
+        "MinimumCut: share must be a finite number that is not negative, got nan",
     ),
     "a policy of no arguments": (
         lambda: checkpoint(misfit, policy=no_arguments),  # type: ignore[arg-type]  # that is the point

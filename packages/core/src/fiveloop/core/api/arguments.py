@@ -152,9 +152,10 @@ def chosen_arguments(
         raise TypeError(
             f"{of}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; names go into {kind}_argnames"
         ) from None
-    if not isinstance(names, Iterable):
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    given = tuple(names) if several else (names,)
+    if not all(isinstance(name, str) for name in given):
         raise TypeError(f"{of}: {kind}_argnames must be a string or a tuple of them, got {names!r}")
-    given = (names,) if isinstance(names, str) else tuple(names)
     known = flatten.parameters(fun)
     if known is None:
         return Chosen(places, given)

@@ -8,8 +8,10 @@ about each known value that the staged half needs, under a policy.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -137,8 +139,8 @@ def as_policy(where: str, policy: Policy) -> Policy:
         hash(policy)
     except TypeError as error:
         raise TypeError(
-            f"{where} must be hashable, as plans are found again by their policies, got {policy!r}: {error}; give "
-            f"{type(policy).__name__} a `__hash__` beside its `__eq__`"
+            f"{where} must be hashable, as plans are found again by their policies, got {policy!r}: "
+            f"{errors.unlocated(error)}; give {type(policy).__name__} a `__hash__` beside its `__eq__`"
         ) from error
     if isinstance(policy, Composable):
         return policy
@@ -255,6 +257,16 @@ class MinimumCut(Composable):
     compute_cost: float = COMPUTE_COST
     share: float = SHARE
     weighs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("memory_cost", "compute_cost", "share"):
+            price = getattr(self, name)
+            is_real = isinstance(price, Real) and not isinstance(price, bool)
+            if not is_real or not 0 <= price <= sys.float_info.max:
+                raise (ValueError if is_real else TypeError)(
+                    f"MinimumCut: {name} must be a finite number that is not negative, got {price!r}"
+                    f"{errors.at_source(ir.user_source())}"
+                )
 
     def __call__(self, eqn: Candidate) -> rules.Verdict:
         return self._verdict
