@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "checkpoint of misfit: static_argnames must be a string or a tuple of them, got 1",
     ),
     "static_argnames that hold a number": (
-        lambda: checkpoint(misfit, static_argnames=(0,)),  # type: ignore[call-overload]
+        lambda: checkpoint(misfit, static_argnames=(0,)),  # type: ignore[arg-type]
         TypeError,
         "checkpoint of misfit: static_argnames must be a string or a tuple of them, got (0,)",
     ),

@@ -152,8 +152,7 @@ def chosen_arguments(
         raise TypeError(
             f"{of}: {kind}_argnums must be an integer or a tuple of them, got {nums!r}; names go into {kind}_argnames"
         ) from None
-    several = isinstance(names, Iterable) and not isinstance(names, str)
-    given = tuple(names) if several else (names,)
+    given = (names,) if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
     if not all(isinstance(name, str) for name in given):
         raise TypeError(f"{of}: {kind}_argnames must be a string or a tuple of them, got {names!r}")
     known = flatten.parameters(fun)
