@@ -396,6 +396,25 @@ def test_budgets_that_cannot_be_met_have_a_line() -> None:
         pareto(pair, x, budgets=["10 B"])
 
 
+def test_names_that_label_nothing_are_told_where_policies_are_compared(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def labelled(x: Any) -> Any:
+        return fnp.sin(checkpoint_name(fnp.exp(x), "hidden")).sum()
+
+    names = policies.save_only_these_names
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        pareto(labelled, X, budgets=[], policies=[names("hidden"), names("hiden")])
+    (record,) = caplog.records
+    assert "the policy names 'hiden', and the names in labelled are: 'hidden'" in record.message
+
+
+def test_what_is_no_policy_is_refused_by_name() -> None:
+    a_list: Any = [policies.dots_saveable]
+    with pytest.raises(TypeError, match="pareto: a policy must be callable on an equation"):
+        pareto(chain, X, policies=[a_list])
+
+
 def test_bad_budgets_are_refused() -> None:
     with pytest.raises(ValueError, match=r"pareto: a budget.* got 'much'"):
         pareto(chain, X @ X.T, budgets=["much"])

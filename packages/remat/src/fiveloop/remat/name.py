@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -92,10 +92,16 @@ def with_labels(
     with _given.to(given):
         staged, flat = stage()
     jaxpr = staged.jaxpr
-    found: frozenset[str] = jaxpr.remember("labels given", lambda: labels_in(jaxpr).union(given))
+    found = labels_given(jaxpr, given)
     if around is not None:
         around.update(found)
     return staged, flat, found
+
+
+def labels_given(jaxpr: Jaxpr, given: Iterable[str] = ()) -> frozenset[str]:
+    """The labels that a function gives to values, as noted when `with_labels` traced its jaxpr."""
+    found: frozenset[str] = jaxpr.remember("labels given", lambda: labels_in(jaxpr).union(given))
+    return found
 
 
 def may_get_labels(jaxpr: Jaxpr) -> bool:

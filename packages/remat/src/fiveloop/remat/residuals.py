@@ -15,7 +15,7 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.remat import policies
 from fiveloop.remat.budget.amount import Choice
 from fiveloop.remat.makers import Maker, maker_in, maker_of
-from fiveloop.remat.name import name_p
+from fiveloop.remat.name import name_p, with_labels
 from fiveloop.remat.policies import both_save
 from fiveloop.remat.primitive import CheckpointParams, checkpoint_p
 
@@ -230,7 +230,7 @@ def halves_of(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> H
 def staged(where: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Jaxpr, list[str]]:
     """A function as a jaxpr, and what its inputs are called."""
     flatten.check_callable(where, f)
-    found, _ = staging.stage_user(f, args, kwargs)
+    found, _, _ = with_labels(lambda: staging.stage_user(f, args, kwargs))
     ref = next((a for a in found.jaxpr.out_avals if a.accumulates), None)
     if ref is not None:
         raise TypeError(

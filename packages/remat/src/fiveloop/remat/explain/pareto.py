@@ -26,6 +26,7 @@ from fiveloop.remat.budget.amount import (
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
+from fiveloop.remat.name import labels_given
 from fiveloop.remat.primitive import CheckpointParams, Origin, in_checkpoint
 from fiveloop.remat.timeline import backward_begins, timeline
 
@@ -190,7 +191,9 @@ def pareto(
         )
     points = _of_plans(planned)
     for way, policy in judges:
-        whole = in_checkpoint(CheckpointParams(jaxpr, policy, Origin(name)))
+        unlabelled = known.names_in(policy) - labels_given(jaxpr)
+        params = CheckpointParams(jaxpr, policy, Origin(name), unlabelled=unlabelled)
+        whole = in_checkpoint(params)
         points.append(_point(way, residuals.split_in_halves(whole, names)))
     points.append(_point("no checkpoint", residuals.split_in_halves(jaxpr, names)))
     points.sort(key=lambda p: (p.peak, p.milliseconds))
@@ -204,10 +207,8 @@ def _judges(policies: Iterable[transforms.Policy]) -> list[tuple[str, transforms
             f"pareto: policies must be a sequence of policies, got {policies!r}; one policy is "
             "`policies=[dots_saveable]`"
         )
-    return [
-        (known.as_written(p), transforms.as_policy("pareto: a policy", p))
-        for p in dict.fromkeys(policies)
-    ]
+    judges = {p: transforms.as_policy("pareto: a policy", p) for p in policies}
+    return [(known.as_written(p), judge) for p, judge in judges.items()]
 
 
 def _within(name: str, params: CheckpointParams, names: Sequence[str]) -> tuple[int, ParetoPoint]:
