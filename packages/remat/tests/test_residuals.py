@@ -88,6 +88,13 @@ def test_what_a_cut_keeps_is_named_by_what_made_it() -> None:
     assert total.source.file.endswith("test_residuals.py")
 
 
+@pytest.mark.parametrize("prevent_cse", [True, False])
+def test_what_is_computed_again_is_told_whatever_may_be_merged(prevent_cse: bool) -> None:
+    step = checkpoint(lambda c, _: (sp.sin(ew.exp(c)), None), prevent_cse=prevent_cse)
+    (carry,) = saved_residuals(lambda x: scan(step, x, None, length=3)[0], X)
+    assert {(need.primitive, need.again) for need in carry.needed_by} == {("exp", True)}
+
+
 def test_sizes_and_printing() -> None:
     @checkpoint
     def f(x: Any) -> Any:

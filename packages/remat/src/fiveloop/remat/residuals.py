@@ -420,8 +420,8 @@ class _Uses:
             bodies = [body for body in rules.bodies_of(eqn) if body.plain]
             given = max((len(body.jaxpr.invars) for body in bodies), default=0)
             for uses, binder, body in self.given(eqn, bodies).get(v, ()):
-                again = within or body.role == "recomputed"
-                yield from uses.needs(binder, again, around | {body.origin})
+                again = eqn.primitive is checkpoint_p and eqn.params.recomputes
+                yield from uses.needs(binder, within or again, around | {body.origin})
             # The operands that no body gets, such as the index of a branch.
             own = eqn.invars[: max(len(eqn.invars) - given, 0)]
             if not bodies and _hands_on(eqn):
