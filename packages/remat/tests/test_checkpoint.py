@@ -298,6 +298,23 @@ def test_equal_policies_are_equal() -> None:
     assert hash(policies.nothing_saveable) == hash(type(policies.nothing_saveable)())
 
 
+def test_a_function_that_is_made_anew_is_the_same_policy_unless_it_may_change() -> None:
+    bound = [4]
+
+    def larger(least: int) -> Policy:
+        return lambda eqn: eqn.bytes > least
+
+    def larger_now() -> Policy:
+        return lambda eqn: eqn.bytes > bound[0]
+
+    def in_program(policy: Policy) -> object:
+        return make_jaxpr(checkpoint(sp.sin, policy=policy))(1.0).eqns[0].params.policy
+
+    assert in_program(larger(4)) == in_program(larger(4)) != in_program(larger(5))
+    assert in_program(larger_now()) != in_program(larger_now())
+    assert policies.dots_saveable | larger(4) == policies.dots_saveable | larger(4)
+
+
 def test_static_arguments_are_python_values() -> None:
     def power(x: Any, n: int, *, shift: float = 0.0) -> Any:
         out = x + shift

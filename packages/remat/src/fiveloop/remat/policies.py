@@ -1,6 +1,7 @@
 """Policies of checkpoints: each decides for one equation whether its results are saved; policies can be compared.
 
-A policy may also be any function of an equation; two functions are the same policy only if they are the same object.
+A policy may also be any function of an equation; one that is made anew at each call is the same policy if its code and
+all that it can reach are equal and cannot change.
 The equation has `primitive`, `params`, `in_avals`, `out_avals`, `names` (labels of its results), `path` (the
 primitives around it), `bytes`, `flops` and `source`. The answer is a verdict (`SAVE`, `RECOMPUTE`, `Offload()`,
 `PREFER_SAVE`, `PREFER_RECOMPUTE`), a bool (save?), or None: no opinion, which recomputes. A function of the form

@@ -36,6 +36,15 @@ def traced_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) ->
     if not tracer.is_eager() or tracer.checks_leaks():
         # What changes the meaning of a trace: an outer one, nans looked for, leaks looked for.
         return make()
+    return _made_once(key, funs, make)
+
+
+def first_equal(fun: R) -> R:
+    """The first function that is the same as this one, or this one if it may change."""
+    return _made_once(first_equal, [fun], lambda: fun)
+
+
+def _made_once(key: Hashable, funs: Sequence[object], make: Callable[[], R]) -> R:
     reader = _Reader()
     full = _full_key(key, funs, reader)
     if full is None:

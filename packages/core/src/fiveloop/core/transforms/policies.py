@@ -165,6 +165,7 @@ def as_policy(where: str, policy: Policy) -> Policy:
             f"{where} is one of jax's, which looks for primitives of jax and would select nothing here, got "
             f"{policy!r}; use the policy of the same name in `fiveloop.remat.policies`"
         )
+    policy = trace.first_equal(policy)
     return OfPrimitive(policy) if several else policy
 
 
