@@ -12,6 +12,7 @@ from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.loops import scan
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
+from fiveloop.state import new_ref
 
 X = np.ones(3, np.float32)
 
@@ -86,6 +87,21 @@ def test_what_a_cut_keeps_is_named_by_what_made_it() -> None:
     (total,) = [r for r in found if r.origin == "result of reduce_sum"]
     assert total.source is not None
     assert total.source.file.endswith("test_residuals.py")
+
+
+def test_what_a_ref_holds_is_what_was_written_before_it_is_read() -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(ew.exp(x))
+
+        def g(z: Any) -> Any:
+            old = sp.sin(ref[...])
+            ref[...] = sp.tanh(z)
+            return old
+
+        return checkpoint(g)(x) * ref[...]
+
+    told = {(r.origin, *[need.again for need in r.needed_by]) for r in saved_residuals(f, X)}
+    assert {("result of get", True), ("result of tanh", False)} <= told
 
 
 @pytest.mark.parametrize("prevent_cse", [True, False])

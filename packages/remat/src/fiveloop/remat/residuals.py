@@ -279,14 +279,19 @@ def _maker(known: Jaxpr, atom: ir.Atom) -> Maker | None:
 
 
 def _origin(made: Maker) -> tuple[str, Maker]:
-    """What a value is, and what makes it: what a loop's body reads of its carry is what the step before has made."""
+    """What a value is, and what makes it.
+
+    What a loop's body reads of its carry is what the step before has made; elsewhere a Ref holds what was written last.
+    """
     eqn, jaxpr = made.eqn, made.jaxpr
     read = [a for a in eqn.invars if a.aval.accumulates]
     if eqn.effects and read and jaxpr is not None and read[0] in ir.mutated(jaxpr):
-        writer = maker_in(jaxpr, read[0])
+        in_loop = any(body.role == "loop" for _, body in made.around)
+        before = jaxpr if in_loop else jaxpr.replace(eqns=jaxpr.eqns[: jaxpr.eqns.index(eqn)])
+        writer = maker_in(before, read[0])
         if writer is not None:
             outer = replace(writer, around=(*made.around, *writer.around))
-            return f"carry, {_origin_of(writer.eqn)}", outer
+            return f"{'carry, ' if in_loop else ''}{_origin_of(writer.eqn)}", outer
     return _origin_of(eqn), made
 
 
