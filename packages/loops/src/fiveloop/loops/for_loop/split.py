@@ -35,7 +35,9 @@ def for_split(
     """Cut the loop in two under the plan; residuals are a minimum cut, if the plan leaves the choice to a cut."""
     if eqn.params.counted and unknown[0]:
         return rules.EqnSplit([], [eqn], (True,) * len(eqn.outvars))
-    eqn = scheduled(eqn, plan.outside().verdict(eqn))
+    verdict = plan.outside().verdict(eqn)
+    if isinstance(verdict, rules.Slots):
+        eqn = scheduled(eqn, verdict)
     here = _planned(plan, unknown, inst, eqn)
     if rules.holds_loop(eqn.params.body):
         flattened = flat.flat_call(eqn, here.kept_of_step(tuple(unknown)))

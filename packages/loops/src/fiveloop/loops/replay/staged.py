@@ -27,9 +27,9 @@ def may_save(plan: transforms.SavingPlan, loop: ir.Eqn) -> bool:
     return tops and not any(map(transforms.happens_once, ir.jaxprs_in(loop.params)))
 
 
-def scheduled(eqn: ir.Eqn, verdict: rules.Verdict) -> ir.Eqn:
+def scheduled(eqn: ir.Eqn, verdict: rules.Slots) -> ir.Eqn:
     """A loop that saves as many states as a verdict says, if nobody has chosen; so do loops of unknown length in it."""
-    if not isinstance(verdict, rules.Slots) or eqn.params.slots is not None:
+    if eqn.params.slots is not None:
         return eqn
     params = ir.with_jaxprs(eqn.params, lambda jaxpr: _scheduled_within(jaxpr, verdict))
     return eqn.replace(params=replace(params, slots=verdict.slots))

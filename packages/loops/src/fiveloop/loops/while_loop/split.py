@@ -28,7 +28,9 @@ def while_split(
     plan: transforms.SavingPlan, unknown: Sequence[bool], inst: Sequence[bool], eqn: ir.Eqn
 ) -> rules.EqnSplit:
     """Cut the loop in two; nothing is known if the condition is unknown, or if both halves do what must happen once."""
-    eqn = scheduled(eqn, plan.outside().verdict(eqn))
+    verdict = plan.outside().verdict(eqn)
+    if isinstance(verdict, rules.Slots):
+        eqn = scheduled(eqn, verdict)
     p: WhileParams = eqn.params
     call = None if p.kept else flat.call_on_refs(eqn)
     if call is not None:
