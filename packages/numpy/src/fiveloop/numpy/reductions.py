@@ -33,7 +33,7 @@ def sum(
     >>> fnp.sum(np.array([[1, 2], [3, 4]]), axis=0)
     Array([4, 6], dtype=int64)
     """
-    out = op.sum(_masked("sum", x, where, 0), axis, dtype=dtype, keepdims=keepdims)
+    out = op.sum(op.masked("sum", x, where, 0), axis, dtype=dtype, keepdims=keepdims)
     return out if initial is None else prims.add(out, prims.operand("sum", "initial", initial))
 
 
@@ -54,18 +54,8 @@ def prod(
     >>> fnp.prod(np.array([2, 3, 4]))
     Array(24, dtype=int64)
     """
-    out = op.prod(_masked("prod", x, where, 1), axis, dtype=dtype, keepdims=keepdims)
+    out = op.prod(op.masked("prod", x, where, 1), axis, dtype=dtype, keepdims=keepdims)
     return out if initial is None else prims.mul(out, prims.operand("prod", "initial", initial))
-
-
-def _masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: ArrayLike) -> Value:
-    value = prims.operand(fun, "x", x)
-    if where is None:
-        return value
-    held = prims.operand(fun, "where", where)
-    if held.dtype != np.bool_:
-        prims.bad_type(f"{fun}: expected `where` to hold bools, got {held.aval}")
-    return prims.select(held, value, neutral)
 
 
 @fused
@@ -84,14 +74,7 @@ def mean(
     >>> fnp.mean(np.array([[1, 2], [3, 5]]), axis=1)
     Array([1.5, 4. ], dtype=float32)
     """
-    if where is None:
-        return op.mean(x, axis, dtype=dtype, keepdims=keepdims)
-    (value,) = prims.promote("mean", x, inexact=True)
-    value = value if dtype is None else prims.convert(value, dtype)
-    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
-    where = prims.operand("mean", "where", where)
-    total = sum(wide, axis, keepdims=keepdims, where=where)
-    return prims.convert(prims.div(total, _count(where, wide, axis, keepdims)), value.dtype)
+    return op.mean(x, axis, dtype=dtype, keepdims=keepdims, where=where)
 
 
 @fused
@@ -111,24 +94,7 @@ def var(
     >>> fnp.var(np.array([1.0, 3.0]))
     Array(1., dtype=float64)
     """
-    if where is None:
-        return me.var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims)
-    (value,) = prims.promote("var", x, inexact=True)
-    value = value if dtype is None else prims.convert(value, dtype)
-    wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
-    where = prims.operand("var", "where", where)
-    apart = prims.sub(wide, mean(wide, axis, keepdims=True, where=where))
-    squares = op.squared_size(apart)
-    count = _count(where, squares, axis, keepdims)
-    total = sum(squares, axis, keepdims=keepdims, where=where)
-    out = prims.div(total, prims.maximum(prims.sub(count, ddof), 0))
-    return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
-
-
-def _count(where: ArrayLike, like: Value, axis: Axis, keepdims: bool) -> Value:
-    """How many elements of an array there are where `where` holds, in its dtype."""
-    held = prims.broadcast_to(prims.to_condition(where), like.shape)
-    return op.sum(prims.convert(held, like.dtype), axis, keepdims=keepdims)
+    return me.var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where)
 
 
 @fused
@@ -146,7 +112,7 @@ def std(
     >>> fnp.std(np.array([1.0, 5.0]))
     Array(2., dtype=float64)
     """
-    return prims.sqrt(var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
+    return me.std(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where)
 
 
 @fused
@@ -165,10 +131,7 @@ def max(
     >>> fnp.max(np.array([[1, 5], [7, 2]]), axis=0)
     Array([7, 5], dtype=int64)
     """
-    if initial is None and where is None:
-        return op.max(x, axis, keepdims=keepdims)
-    both = complex_order.maximum
-    return _with_initial("max", op.max, both, x, axis, keepdims, initial, where)
+    return _extremum("max", op.max, complex_order.maximum, x, axis, keepdims, initial, where)
 
 
 @fused
@@ -187,13 +150,10 @@ def min(
     >>> fnp.min(np.array([[1, 5], [7, 2]]), axis=0)
     Array([1, 2], dtype=int64)
     """
-    if initial is None and where is None:
-        return op.min(x, axis, keepdims=keepdims)
-    both = complex_order.minimum
-    return _with_initial("min", op.min, both, x, axis, keepdims, initial, where)
+    return _extremum("min", op.min, complex_order.minimum, x, axis, keepdims, initial, where)
 
 
-def _with_initial(
+def _extremum(
     fun: str,
     find: Any,
     both: Any,
@@ -203,13 +163,15 @@ def _with_initial(
     initial: ArrayLike | None,
     where: ArrayLike | None,
 ) -> Value:
-    """The extreme of `initial`, and of the elements where `where` holds."""
+    """The extreme of `initial`, if given, and of the elements where `where` is true, if given."""
     if initial is None:
+        if where is None:
+            return find(x, axis, keepdims=keepdims)  # type: ignore[no-any-return]  # op.max or op.min
         prims.bad_value(
-            f"{fun}: expected `initial` beside `where`, got None; it is the result where `where` holds nowhere"
+            f"{fun}: expected `initial` beside `where`, got None; it is the result if `where` is false everywhere"
         )
     value, first = prims.promote(fun, x, prims.operand(fun, "initial", initial))
-    value = _masked(fun, value, where, first)
+    value = op.masked(fun, value, where, first)
     axes = prims.canonical_axes(fun, axis, value.ndim)
     if 0 not in [value.shape[k] for k in axes]:
         return both(find(value, axes, keepdims=keepdims), first)  # type: ignore[no-any-return]  # of `complex_order`
@@ -236,7 +198,7 @@ def all(
     Array([False,  True], dtype=bool)
     """
     held = prims.to_condition(prims.operand("all", "x", x))
-    return op.all(_masked("all", held, where, True), axis, keepdims=keepdims)
+    return op.all(op.masked("all", held, where, True), axis, keepdims=keepdims)
 
 
 @fused
@@ -249,7 +211,7 @@ def any(
     Array([False,  True], dtype=bool)
     """
     held = prims.to_condition(prims.operand("any", "x", x))
-    return op.any(_masked("any", held, where, False), axis, keepdims=keepdims)
+    return op.any(op.masked("any", held, where, False), axis, keepdims=keepdims)
 
 
 @fused

@@ -80,10 +80,7 @@ def checkpoint(
     Array(0.36003947, dtype=float32)
     """
     room = None if budget is None else amount(budget)
-    if policy is not None:
-        chosen = transforms.as_policy("checkpoint: policy", policy)
-    else:
-        chosen = nothing_saveable if room is None else undecided
+    chosen = _chosen(policy, nothing_saveable if room is None else undecided)
     apart = check.known_bool("checkpoint", "prevent_cse", prevent_cse)
     again = partial(checkpoint, policy=policy, budget=budget, prevent_cse=apart)
     if fun is _AS_DECORATOR:
@@ -119,6 +116,10 @@ def checkpoint(
         return flat.unflatten(extend.bind(checkpoint_p, *staged.captured, *values, params=params))
 
     return checkpointed
+
+
+def _chosen(policy: transforms.Policy | None, default: transforms.Policy) -> transforms.Policy:
+    return default if policy is None else transforms.as_policy("checkpoint: policy", policy)
 
 
 def checkpoint_lower(

@@ -215,27 +215,43 @@ def contract(fun: str, x: Value, y: Value, of_x: Sequence[int], of_y: Sequence[i
 
 
 def var(
-    x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
+    x: ArrayLike,
+    axis: Any = None,
+    *,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Value:
     """The variance over axes, or over all: squares of distances from the mean over (count - `ddof`)."""
     (value,) = prims.promote("var", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
     axes = prims.canonical_axes("var", axis, value.ndim)
     wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
-    apart = prims.sub(wide, op.mean(wide, axes, keepdims=True))
-    total = op.sum(op.squared_size(apart), axes, keepdims=keepdims)
-    count = ir.size_of([value.shape[k] for k in axes])
+    masked = op.masked("var", wide, where, 0)
+    squares = op.squared_size(prims.sub(wide, op.mean(masked, axes, keepdims=True, where=where)))
+    total = op.sum(op.masked("var", squares, where, 0), axes, keepdims=keepdims)
     prims.operand("var", "ddof", ddof)
-    free: Any = count - ddof
-    out = prims.div(total, 0 if isinstance(free, (int, float)) and free < 0 else free)
+    free: Any = op.count(squares, axes, keepdims, where) - ddof
+    if isinstance(free, Value):
+        free = prims.maximum(free, 0)
+    elif isinstance(free, (int, float)) and free < 0:
+        free = 0
+    out = prims.div(total, free)
     return out if value.dtype.kind == "c" else prims.convert(out, value.dtype)
 
 
 def std(
-    x: ArrayLike, axis: Any = None, *, dtype: Any = None, ddof: float = 0, keepdims: bool = False
+    x: ArrayLike,
+    axis: Any = None,
+    *,
+    dtype: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Value:
     """The standard deviation over axes, or over all: the root of the variance."""
-    return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims))
+    return prims.sqrt(var(x, axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where))
 
 
 def cumsum(x: ArrayLike, axis: Any = None, *, dtype: Any = None, reverse: bool = False) -> Value:

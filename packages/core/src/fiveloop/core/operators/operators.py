@@ -214,15 +214,41 @@ def _widened(fun: str, x: ArrayLike, dtype: Any) -> Value:
     return value
 
 
-def mean(x: ArrayLike, axis: Any = None, *, dtype: Any = None, keepdims: bool = False) -> Value:
+def masked(fun: str, x: ArrayLike, where: ArrayLike | None, neutral: ArrayLike) -> Value:
+    """The operand of a reduction, with a neutral element where `where` is false."""
+    value = prims.operand(fun, "x", x)
+    if where is None:
+        return value
+    held = prims.operand(fun, "where", where)
+    if held.dtype != np.bool_:
+        prims.bad_type(f"{fun}: expected `where` to hold bools, got {held.aval}")
+    return prims.select(held, value, neutral)
+
+
+def count(value: Value, axes: tuple[int, ...], keepdims: bool, where: ArrayLike | None) -> Any:
+    """How many elements are reduced: a number, or an array of the dtype of `value` if `where` is given."""
+    if where is None:
+        return ir.size_of([value.shape[k] for k in axes])
+    held = prims.broadcast_to(prims.to_condition(where), value.shape)
+    return sum(prims.convert(held, value.dtype), axes, keepdims=keepdims)
+
+
+def mean(
+    x: ArrayLike,
+    axis: Any = None,
+    *,
+    dtype: Any = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
+) -> Value:
     """The mean over `axis`, or over all; that of integers is float32."""
     (value,) = prims.promote("mean", x, inexact=True)
     value = value if dtype is None else prims.convert(value, dtype)
     axes = prims.canonical_axes("mean", axis, value.ndim)
-    count = ir.size_of([value.shape[k] for k in axes])
     # The sum, and the count too, may be more than the half floats hold.
     wide = prims.convert(value, arrays.wide_for_sums(value.dtype))
-    return prims.convert(prims.div(sum(wide, axes, keepdims=keepdims), count), value.dtype)
+    total = sum(masked("mean", wide, where, 0), axes, keepdims=keepdims)
+    return prims.convert(prims.div(total, count(wide, axes, keepdims, where)), value.dtype)
 
 
 def _extreme(fun: str, find: Any, worst: float, x: ArrayLike, axis: Any, keepdims: bool) -> Value:
