@@ -61,8 +61,8 @@ def _left_of(eqns: Sequence[ir.Eqn]) -> Keep:
         return smaller
 
     def left_of(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
-        changed = ir.used_vars(eqn.invars[k] for k in ir.mutated_positions(eqn.effects))
-        unused = changed <= made - used and used.isdisjoint(eqn.outvars)
+        changed = ir.changed_refs(eqn)
+        unused = changed <= made and used.isdisjoint([*changed, *eqn.outvars])
         return None if changed and unused and not ir.acts(eqn) else smaller(eqn, used)
 
     return left_of
