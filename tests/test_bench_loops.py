@@ -39,6 +39,7 @@ SMALL = {
     "weights": 3,
     "three_deep": 4,
     "group": 20,
+    "lanes": 20,
 }
 STEP = 1e-6
 

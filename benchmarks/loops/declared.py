@@ -28,6 +28,7 @@ SIZES = {
     "weights": (128, 256, 512),
     "three_deep": (24, 36, 48),
     "group": (250, 500, 1_000),
+    "lanes": (250, 500, 1_000),
 }
 EXPONENTS = {
     "edit_distance": 2,

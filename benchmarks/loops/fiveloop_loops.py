@@ -239,6 +239,16 @@ def group(data: Data) -> Any:
     return core.vmap(lane)(data["x"])
 
 
+def lanes(data: Data) -> Any:
+    """h = tanh(h / 2 + x[t]) in each column, every h."""
+
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = fnp.tanh(0.5 * h + x)
+        return h, h
+
+    return core.vmap(lambda x: scan(step, 0.0, x)[1], 1, 1)(data["x"])
+
+
 LOOPS = {
     "recurrence": recurrence,
     "lstm": lstm,
@@ -259,6 +269,7 @@ LOOPS = {
     "weights": weights,
     "three_deep": three_deep,
     "group": group,
+    "lanes": lanes,
 }
 
 

@@ -23,6 +23,7 @@ WRT = {
     "outputs": ("x",),
     "weights": ("weights", "h"),
     "group": ("x",),
+    "lanes": ("x",),
 }
 """The loops that have a gradient, and with respect to which arguments."""
 
@@ -45,6 +46,7 @@ BODIES, PERIOD, SOFTENING = 32, 0.01, 0.1
 TIME_STEP = 0.01  # of the ODEs
 PATHS, UNKNOWNS, HIDDEN = 32, 8, 32  # of the neural ODE
 ROW = 64  # of the rows written through a Ref
+CELLS = 256  # of the lanes in the second axis
 STATE = 256  # of the loop with weights in a Ref
 PASSED = 0.2  # what a cell of the cube passes to each neighbour
 LANE, DEAR_STEPS, DEAR_SHARE = 64, 64, 10  # of the lanes: elements, steps, one in how many
@@ -69,6 +71,7 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
         "outputs": (size, ROW),
         "weights": (STATE,),
         "group": (size, LANE),
+        "lanes": (size, CELLS),
     }[loop]
 
 
@@ -130,6 +133,8 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
             return {"marks": np.arange(size) >= 2}
         case "outputs":
             return {"x": normal((size, ROW))}
+        case "lanes":
+            return {"x": normal((size, CELLS))}
         case "weights":
             return {"weights": normal((STATE, STATE)) / STATE**0.5, "h": normal(STATE)}
         case "three_deep":

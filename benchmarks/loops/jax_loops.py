@@ -173,6 +173,16 @@ def group(data: Data) -> Any:
     return jax.vmap(lambda x: cond(x[0] > 0, partial(dear, data), steps.cheap, x))(data["x"])
 
 
+def lanes(data: Data) -> Any:
+    """h = tanh(h / 2 + x[t]) in each column, every h."""
+
+    def step(h: Any, x: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(0.5 * h + x)
+        return h, h
+
+    return jax.vmap(lambda x: scan(step, 0.0, x)[1], 1, 1)(data["x"])
+
+
 LOOPS = {
     "recurrence": recurrence,
     "lstm": lstm,
@@ -192,4 +202,5 @@ LOOPS = {
     "outputs": outputs,
     "weights": weights,
     "group": group,
+    "lanes": lanes,
 }

@@ -202,6 +202,7 @@ LOOPS = {
     "weights": weights,
     "three_deep": three_deep,
     "group": group,
+    "lanes": outputs,
 }
 
 

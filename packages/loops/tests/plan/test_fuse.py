@@ -55,11 +55,13 @@ MADE_IN_THE_LOOP: dict[str, Program] = {
 }
 
 LANES: Any = RNG.normal(size=(3, STEPS, 4))
-WIDE: Any = LANES.transpose(1, 0, 2)
+SECOND: Any = LANES.transpose(1, 0, 2)
+BEHIND: Any = LANES.transpose(1, 2, 0)
 
 OF_LANES: dict[str, Program] = {
     "lanes in front": (lambda x: vmap(lambda x: summed(2.0 * x - x * x))(x), (LANES,)),
-    "lanes behind": (lambda x: vmap(lambda x: summed(2.0 * x), in_axes=1)(x), (WIDE,)),
+    "lanes second": (lambda x: vmap(lambda x: summed(2.0 * x), in_axes=1)(x), (SECOND,)),
+    "lanes behind": (lambda x: vmap(lambda x: summed(2.0 * x), in_axes=2)(x), (BEHIND,)),
     "a row of each lane": (
         lambda x, r: vmap(lambda x, r: summed(x + spread(r, 1)))(x, r),
         (LANES, LANES[:, 0]),

@@ -234,13 +234,17 @@ def move_batch(value: Value, size: int, dim: BatchDim, target: int = 0) -> Value
 
 
 def in_front(
-    size: int, values: ad.Values, dims: Sequence[BatchDim], batched: Sequence[bool] | None = None
+    size: int,
+    values: ad.Values,
+    dims: Sequence[BatchDim],
+    batched: Sequence[bool] | None = None,
+    axes: Sequence[int] | None = None,
 ) -> list[Value]:
-    """The values with their batch axis, if they have or get one (`batched`), in front; a Ref keeps it where it is."""
+    """The values with their batch axis, if they have or get one (`batched`), in front or at `axes`; Refs keep it."""
     wanted = [d is not None for d in dims] if batched is None else batched
     return [
-        move_batch(x, size, d) if b and not x.aval.accumulates else x
-        for x, d, b in zip(values, dims, wanted, strict=True)
+        move_batch(x, size, d, axis) if b and not x.aval.accumulates else x
+        for x, d, b, axis in zip(values, dims, wanted, axes or [0] * len(dims), strict=True)
     ]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core.ir.indexer import At
+from fiveloop.loops.analysis import accesses
 from fiveloop.loops.primitives import cond
 from fiveloop.loops.primitives.for_loop import (
     INDEX,
@@ -35,13 +37,45 @@ def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) 
     fixed = [v for v, state in zip(binders, states, strict=True) if not state]
     reached = transforms.batched_vars(p.body, size, seeds, fixed)
     batched = tuple(v in reached for v in binders)
-    axes = (0, *transforms.axes_in_front(operands, dims))
+    slots = _slots(p.body, reached)
+    axes = _axes(operands, dims, [v in slots for v in binders])
     body, _ = transforms.batch_jaxpr(
-        p.body, size, (False, *batched), own=(False, *states), axes=axes
+        p.body, size, (False, *batched), own=(False, *states), axes=(0, *axes)
     )
-    moved = transforms.in_front(size, operands, dims, batched)
+    moved = transforms.in_front(size, operands, dims, batched, axes)
     outs = _bind_batched(p, body, moved, _flag_of_each_lane(p, batched, states))
-    return outs, [0 if b else None for b, state in zip(batched, states, strict=True) if state]
+    out_dims = [a if b else None for a, b in zip(axes, batched, strict=True)]
+    return outs, util.select_by(states, out_dims)
+
+
+def _slots(body: Jaxpr, reached: Collection[ir.Var]) -> set[ir.Atom]:
+    """The Refs of which each access takes one place on the first axis, the same in all lanes."""
+    found, others = set[ir.Atom](), set[ir.Atom]()
+    for eqn in filter(accesses.is_access, body.eqns):
+        index = accesses.index_rules[eqn.primitive](eqn)
+        by_place = any(isinstance(e, At) for e in eqn.params.indexer.entries[:1])
+        same = not any(a in reached for a in index)
+        (found if by_place and same else others).add(eqn.invars[0])
+    return found - others
+
+
+def _axes(operands: ad.Values, dims: ad.BatchAxes, slots: Sequence[bool]) -> tuple[int, ...]:
+    """Where the batch axis of each operand is in the loop: in front, but that of a Ref where it is.
+
+    Of an array of slots it is the second, so that a step reads or writes one block, unless the array is given with its
+    batch axis in front. Without one, the array gets it second if another is given so, or if each slot is one number,
+    for a column of numbers takes a cache line for each.
+    """
+    beside = any(d for d, slot in zip(dims, slots, strict=True) if slot)
+
+    def axis(x: Value, d: int | None, slot: bool) -> int:
+        if x.aval.accumulates:
+            return d or 0
+        if not slot:
+            return 0
+        return min(d, 1) if d is not None else int(beside or x.ndim == 1)
+
+    return tuple(map(axis, operands, dims, slots))
 
 
 def _as_many_as_most(
