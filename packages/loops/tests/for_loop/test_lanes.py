@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit, make_jaxpr, vmap
+from fiveloop.core import closed_call, grad, jit, make_jaxpr, vmap
 from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import for_loop, scan
 from fiveloop.testing.core.compare import assert_close
@@ -93,3 +93,9 @@ def test_lanes_in_the_second_axis_stay_there(shape: tuple[int, ...]) -> None:
 def test_numbers_of_lanes_are_written_side_by_side() -> None:
     written = jit(vmap(outputs)).lower(np.ones((LANES, STEPS))).as_text()
     assert f"tensor<{STEPS}x{LANES}xf" in written
+
+
+@pytest.mark.parametrize("call", [jit, closed_call])
+def test_calls_leave_the_axis_where_it_is(call: Any) -> None:
+    fun = vmap(call(outputs), 1, 1)
+    assert "transpose" not in str(make_jaxpr(fun)(np.ones((STEPS, LANES, WIDTH))))

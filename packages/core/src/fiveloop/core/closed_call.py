@@ -136,12 +136,16 @@ def call_batch(
     [0. 2. 4.] 2.0 [0, None]
     """
     first = num_choosing(p, operands)
+    jaxpr, *others = ir.jaxprs_in(p)
+    if not (first or others):
+        batched, out_dims = transforms.batch_jaxpr_at(jaxpr, size, dims)
+        return bind_call(prim, operands, ir.with_jaxprs(p, lambda _: batched)), [*out_dims]
     choosing, moved = util.split_list(transforms.in_front(size, operands, dims), [first])
     dims = dims[first:]
-    batched = tuple(d is not None for d in dims)
+    mask = tuple(d is not None for d in dims)
     axes = transforms.axes_in_front(operands[first:], dims)
     params, out_batched = changed_alike(
-        p, lambda j, inst: transforms.batch_jaxpr(j, size, batched, inst, axes=axes)
+        p, lambda j, inst: transforms.batch_jaxpr(j, size, mask, inst, axes=axes)
     )
     outs = bind_call(prim, [*choosing, *moved], params)
     return outs, [0 if b else None for b in out_batched]

@@ -1,7 +1,7 @@
 """The transforms: one engine a file; each reads its column."""
 
 from .batch import BatchTrace, BatchTracer, SAME, Same, axes_in_front, batch_flat, batch_jaxpr
-from .batch import batched_vars, in_front, move_batch, batch_directions
+from .batch import batch_jaxpr_at, batched_vars, in_front, move_batch, batch_directions
 from .cost import LIGHT, OPEN, OPERATION, equation_cost, equation_time, gradient_time, jaxpr_cost
 from .cost import jaxpr_time, mapping_time, operations_of, recomputation_time
 from .dce import dce, smaller

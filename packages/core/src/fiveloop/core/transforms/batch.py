@@ -275,7 +275,26 @@ def batch_jaxpr(
     places = tuple(axes) if axes else (0,) * len(batched)
     dims = tuple(d if b else None for b, d in zip(batched, places, strict=True))
     wanted = util.full(inst, len(jaxpr.outvars))
-    out_batched: list[bool] = []
+    made, out_dims = _batched(jaxpr, size, dims, wanted, tuple(own))
+    return made, tuple(d is not None for d in out_dims)
+
+
+def batch_jaxpr_at(
+    jaxpr: ir.Jaxpr, size: int, dims: Sequence[BatchDim]
+) -> tuple[ir.Jaxpr, Sequence[BatchDim]]:
+    """The jaxpr over a batch in these axes of its inputs, and in which axes of its outputs its equations leave it."""
+    return _batched(jaxpr, size, tuple(dims), None, ())
+
+
+def _batched(
+    jaxpr: ir.Jaxpr,
+    size: int,
+    dims: tuple[BatchDim, ...],
+    wanted: util.Mask | None,
+    own: tuple[bool, ...],
+) -> tuple[ir.Jaxpr, Sequence[BatchDim]]:
+    """The jaxpr over a batch and the batch axes of its outputs: in front, of those `wanted` too, unless that is None."""
+    found: list[BatchDim] = []
 
     def run(*args: Value) -> list[Value]:
         evaluate = lambda *xs: eval_jaxpr(jaxpr, xs)
@@ -283,16 +302,19 @@ def batch_jaxpr(
         trace = BatchTrace(tracer.current_trace(), size, evaluate, binds_batch=binds)
         trace.own = frozenset(id(x) for x, o in zip(args, own, strict=False) if o)
         outs, out_dims = run_batch(trace, evaluate, args, dims)
-        out_batched[:] = [want or d is not None for d, want in zip(out_dims, wanted, strict=True)]
-        masked = zip(outs, out_dims, out_batched, strict=True)
-        return [move_batch(x, size, d) if b else x for x, d, b in masked]
+        if wanted is None:
+            found[:] = out_dims
+            return outs
+        batched = [want or d is not None for d, want in zip(out_dims, wanted, strict=True)]
+        found[:] = [0 if b else None for b in batched]
+        return in_front(size, outs, out_dims, batched)
 
-    def made() -> tuple[ir.Jaxpr, util.Mask]:
+    def made() -> tuple[ir.Jaxpr, Sequence[BatchDim]]:
         pairs = zip(jaxpr.in_avals, dims, strict=True)
         avals = [a if d is None else a.batched(size, d) for a, d in pairs]
-        return stage_closed(run, avals, jaxpr.name, jaxpr.hints), tuple(out_batched)
+        return stage_closed(run, avals, jaxpr.name, jaxpr.hints), tuple(found)
 
-    key = ("batch", size, dims, wanted, tuple(own), modes.chosen_settings())
+    key = ("batch", size, dims, wanted, own, modes.chosen_settings())
     return jaxpr.remember(key, made)
 
 
