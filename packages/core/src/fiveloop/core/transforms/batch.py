@@ -293,7 +293,7 @@ def _batched(
     wanted: util.Mask | None,
     own: tuple[bool, ...],
 ) -> tuple[ir.Jaxpr, Sequence[BatchDim]]:
-    """The jaxpr over a batch and the batch axes of its outputs: in front, of those `wanted` too, unless that is None."""
+    """The jaxpr over a batch and the batch axes of its outputs: in front, also of those `wanted`, if that is given."""
     found: list[BatchDim] = []
 
     def run(*args: Value) -> list[Value]:
