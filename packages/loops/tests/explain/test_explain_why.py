@@ -239,7 +239,7 @@ def test_turns_of_one_step() -> None:
     for run, why in (
         (counts, "it depends on the step before by int32, and not by a floating-point number"),
         (few, "5 steps are too few for several turns of 2"),
-        (large, "it computes an array of 1,600 elements, more than 1,024"),
+        (large, "it computes an array of 1,600 elements, more than 40"),
         (inner, "it runs an inner loop"),
         (branch, "it runs `cond`"),
     ):

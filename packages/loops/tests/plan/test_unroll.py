@@ -10,6 +10,7 @@ import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.primitives.special import sin, tanh
+from fiveloop.core.prims import concatenate
 from fiveloop.loops import explain, for_loop, fori_loop, map, planning, scan
 from fiveloop.loops.plan.passes import plan
 from fiveloop.state import callback
@@ -98,7 +99,13 @@ FOUND: list[tuple[Callable[[Any], Any], list[int]]] = [
     (lambda x: map(sin, x), [0]),
     (lambda x: fori_loop(0, 37, lambda i, y: y + callback(np.abs, X[0], y), x[0]), [0]),
     (lambda x: fori_loop(0, 37, lambda i, y: y.at[(7 * i) % 37].mul(0.5), x), [0]),
-    (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x), [2]),
+    (lambda x: fori_loop(0, 37, lambda i, y: 0.5 * y + 0.1, x), [2]),
+    (lambda x: fori_loop(0, 37, lambda i, y: 0.5 * y + 0.1, concatenate([x, x])), [0]),
+    (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x), [0]),
+    (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x[:3]), [0]),
+    (lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x[:2]), [4]),
+    (lambda x: swinging(x[:4]), [4]),
+    (lambda x: fori_loop(0, 37, lambda i, y: tanh(sin(tanh(y))), x[0]), [4]),
     (lambda x: fori_loop(0, 37, lambda i, n: n + 1, 0), [0]),
     (blurred, [0]),
     (swinging, [0]),
@@ -191,6 +198,15 @@ def test_steps_of_several_kernels_are_told(fun: Callable[[Any], Any], other: str
     assert not decision.done
     assert decision.reason == (
         f"a turn is one step: a step on 37 elements is more than one kernel: `{other}`"
+    )
+
+
+def test_functions_of_arrays_are_told() -> None:
+    loop = explain(lambda x: fori_loop(0, 37, lambda i, y: tanh(y) + 0.1, x), X).loops[0]
+    told = loop.decision("unroll")
+    assert not told.done
+    assert (
+        told.reason == "a turn is one step: several steps to a turn take longer to compute `tanh`"
     )
 
 

@@ -8,7 +8,8 @@ have to be ordered by comparing them.
 
 XLA compiles what leads to each written value into a kernel of its own, and computes again in it what several of them
 share. For a few numbers that is nothing. Steps on arrays are only put together where they are one kernel: they work
-element by element, towards one value.
+element by element, towards one value. In such a kernel functions such as exp take longer for two steps than twice for
+one, and so does arithmetic on more than a few dozen elements.
 """
 
 from __future__ import annotations
@@ -28,13 +29,20 @@ from fiveloop.state.io.primitive import callback_p
 
 STEP = "unroll"
 _RUNS: Mapping[ir.Primitive[Any], str] = {callback_p: "calls Python", for_p: "runs an inner loop"}
-TURNS = ((4, 20, 4), (4, 40, 2), (1024, 32, 2))
+TURNS = ((4, 20, 4), (4, 40, 2), (40, 32, 2))
 """Elements of the largest value of a body, its equations, both at most; and how many steps make a turn.
 
 Fitted on two versions of jaxlib to the loops of `benchmarks/planning/fitted.py`: `benchmarks/planning/fit.py`.
 """
 FEW = 4
 """Elements of the largest value up to which a step may be several kernels."""
+FUNCTION, OF_ONE_KERNEL, OF_SEVERAL = 16, 2, 4
+"""Operations an element from which on an equation is a function such as exp; and how many elements of such functions a
+step on small arrays may compute: if it is one kernel, and if it is several. With numbers alone it may compute any.
+
+Above these, two steps to a turn took up to 1.9 times as long on two versions of jaxlib; above 40 elements arithmetic
+alone took up to 3.8 times. Measured on 45 steps, of 1 to 1,024 elements.
+"""
 LONG, BRIEF = 100_000, 70
 """Steps of a loop from which on, and operations of a step up to which, a turn has twice as many steps as by `TURNS`.
 
@@ -118,7 +126,7 @@ def steps_a_turn(body: Jaxpr, nsteps: int) -> int:
     if not all(map(ir.is_constant, sizes)):
         return 1
     largest, count = max(sizes, default=0), len(body.eqns)
-    if largest > FEW and _other_kernel(body) is not None:
+    if (largest > FEW and _other_kernel(body) is not None) or _too_many(body, largest):
         return 1
     turn = next((n for size, eqns, n in TURNS if largest <= size and count <= eqns), 1)
     if turn < 4 or nsteps < LEAST_TURNS * turn:
@@ -139,6 +147,19 @@ def _other_kernel(body: Jaxpr) -> ir.Eqn | None:
         elif eqn.primitive not in _READ and not rules.by_element_rules.find(eqn.primitive):
             return eqn
     return None
+
+
+def _too_many(body: Jaxpr, largest: int) -> ir.Eqn | None:
+    """A function such as exp of which a step computes too many elements for several steps to a turn."""
+    found = [
+        (size, eqn)
+        for eqn in body.eqns
+        if rules.by_element_rules.find(eqn.primitive)
+        if (size := ir.size_of(eqn.outvars[0].aval.shape))
+        if transforms.equation_cost(eqn).flops >= FUNCTION * size
+    ]
+    few = 0 if largest > FEW else OF_ONE_KERNEL if _other_kernel(body) is None else OF_SEVERAL
+    return found[0][1] if largest > 1 and sum(size for size, _ in found) > few else None
 
 
 def waits(body: Jaxpr, ref: ir.Var) -> bool:
@@ -193,4 +214,8 @@ def _size(eqn: ir.Eqn) -> tuple[str, ir.Source | None]:
             f"a step on {size:,} elements is more than one kernel: `{other.primitive}`",
             other.source,
         )
+    function = _too_many(eqn.params.body, size)
+    if function is not None:
+        name = function.primitive.name
+        return f"several steps to a turn take longer to compute `{name}`", function.source
     return f"it is long, {len(eqn.params.body.eqns)} operations", eqn.source
