@@ -17,6 +17,7 @@ FITTED = {
     """,
     "forward": """
         viterbi shortest_paths knapsack sieve histogram forward_over_forward training second_order
+        functions_of_lanes arithmetic_of_lanes few_lanes three_pendulums
     """,
     "gradient": """
         gru hidden_markov checkpointed_bodies kalman lanes_of_scalars logistic_map online_softmax

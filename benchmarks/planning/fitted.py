@@ -529,3 +529,38 @@ def training() -> Built:
         return scan(lambda w, nothing: (w - 0.01 * grad(loss)(w), None), w, length=10)[0]
 
     return run, (normal(2, 32, 32, scale=0.2), normal(40, 8, 32), normal(8, 32))
+
+
+def functions_of_lanes() -> Built:
+    """A recurrence of 128 lanes through a function."""
+    return lambda x: fori_loop(0, 2_000, lambda i, x: x - 0.01 * fnp.tanh(x), x), (normal(128),)
+
+
+def arithmetic_of_lanes() -> Built:
+    """A polynomial of 128 lanes."""
+    return lambda x: fori_loop(0, 2_000, lambda i, x: x + 0.01 * (x - x * x * x), x), (normal(128),)
+
+
+def few_lanes() -> Built:
+    """A polynomial of 32 lanes."""
+    return lambda x: fori_loop(0, 2_000, lambda i, x: x + 0.01 * (x - x * x * x), x), (normal(32),)
+
+
+def three_pendulums() -> Built:
+    """Steps of a Runge-Kutta rule, with a sine in each of its four parts."""
+
+    def run(x: Any, v: Any) -> Any:
+        def slope(x: Any, v: Any) -> tuple[Any, Any]:
+            return v, -fnp.sin(x)
+
+        def step(i: Any, s: Any) -> Any:
+            x, v = s
+            a, b = slope(x, v)
+            c, d = slope(x + 0.005 * a, v + 0.005 * b)
+            e, f = slope(x + 0.005 * c, v + 0.005 * d)
+            g, h = slope(x + 0.01 * e, v + 0.01 * f)
+            return x + 0.01 / 6 * (a + 2 * c + 2 * e + g), v + 0.01 / 6 * (b + 2 * d + 2 * f + h)
+
+        return fori_loop(0, 2_000, step, (x, v))
+
+    return run, (normal(3), normal(3))
