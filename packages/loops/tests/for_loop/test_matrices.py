@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, jit
+from fiveloop.core import grad, jit, vmap
 from fiveloop.core.primitives.special import tanh
 from fiveloop.loops import fori_loop, scan, while_loop
 
@@ -90,6 +90,25 @@ def test_what_a_loop_stacks_is_not_taken_for_a_state() -> None:
 )
 def test_other_matrices_stay_as_they_are(fun: Callable[..., Any], w: Any) -> None:
     assert transposes(fun, w, H) == []
+
+
+@pytest.mark.parametrize(
+    ("vectors", "steps", "found"), [(1, 64, [0]), (32, 16, [0]), (33, 64, []), (4, 15, [])]
+)
+def test_a_matrix_of_several_vectors(vectors: int, steps: int, found: list[int]) -> None:
+    h = RNG.normal(size=(vectors, 16)).astype(np.float32)
+    each = lambda w, h: vmap(lambda h: recurrent(w, h, steps))(h)
+    assert transposes(each, W, h) == found
+    want = np.stack([jit(partial(recurrent, steps=steps))(W, x) for x in h])
+    np.testing.assert_allclose(jit(each)(W, h), want, rtol=1e-5, atol=1e-6)
+
+
+def test_the_cotangents_of_rows_are_several_vectors() -> None:
+    """The gradient of h @ w multiplies by w transposed."""
+    rows = lambda w, h: scan(lambda h, _: (tanh(h @ w), None), h, None, 64)[0].sum()
+    w, h = W[:16], RNG.normal(size=(4, 16)).astype(np.float32)
+    assert transposes(rows, w, h) == []
+    assert transposes(grad(rows, argnums=1), w, h) == [1]
 
 
 def test_values_and_gradients_are_those_of_the_steps_alone() -> None:

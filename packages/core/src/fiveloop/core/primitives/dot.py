@@ -140,40 +140,38 @@ versions of jaxlib with 22 matrices, of 4 x 64 to 1024 x 256, 2 to 256 vectors, 
 def _dot_lower(ctx: Any, xs: hlo.IRValues, p: DotParams) -> list[hlo.IRValue]:
     """A product; in a loop, that of vectors with a matrix from outside of it may take the matrix transposed."""
     out = ctx.avals_out[0].dtype
-    turned = _transposed_before_loops(ctx, xs, p)
-    if turned is not None:
-        (x, y), last = turned, len(turned[0].shape) - 1
-        return [hlo.dot_general(ctx.b, x, y, (), (), (last,), (0,), out, p.precision)]
+    found = better_transposed(xs, p) if ctx.platform == "cpu" else None
+    if found is not None:
+        side, least = found
+        vectors, matrix = xs[1 - side], xs[side]
+        turned = ctx.b.before_loops(matrix, "transposed", least, lambda: _turned(ctx.b, matrix))
+        if turned is not None:
+            last = len(vectors.shape) - 1
+            return [
+                hlo.dot_general(ctx.b, vectors, turned, (), (), (last,), (0,), out, p.precision)
+            ]
     x, y = xs
     return [hlo.dot_general(ctx.b, x, y, *p.batch, *p.contract, out, p.precision)]
 
 
-def _transposed_before_loops(
-    ctx: Any, xs: hlo.IRValues, p: DotParams
-) -> tuple[hlo.IRValue, hlo.IRValue] | None:
-    """The vectors, and the matrix so that the sum is over its first axis, if the product is then faster."""
-    sides = sorted((0, 1), key=lambda side: len(xs[side].shape))
-    vectors, matrix = (xs[side] for side in sides)
-    sums_last = [p.contract[side] for side in sides] == [(len(vectors.shape) - 1,), (1,)]
-    if ctx.platform != "cpu" or not sums_last or any(p.batch) or p.out_dtype is not None:
-        return None
-    least = least_turns(vectors.shape, matrix.shape) if matrix.dtype == np.float32 else None
-    if least is None:
-        return None
-    turned = ctx.b.before_loops(matrix, "transposed", least, lambda: _turned(ctx.b, matrix))
-    return None if turned is None else (vectors, turned)
+def better_transposed(xs: Sequence[Any], p: DotParams) -> tuple[int, int] | None:
+    """Which operand of a product is a matrix that is better transposed before a loop of so many turns; None if none is.
 
-
-def least_turns(vectors: ir.Shape, matrix: ir.Shape) -> int | None:
-    """From how many turns of a loop on it pays to transpose a matrix before it; None if it never does."""
-    if len(matrix) != 2:
+    The operands may be anything with a shape and a dtype.
+    """
+    side = int(len(xs[1].shape) >= len(xs[0].shape))
+    vectors, matrix = xs[1 - side], xs[side]
+    if len(matrix.shape) != 2 or matrix.dtype != np.float32 or any(p.batch) or p.out_dtype:
         return None
-    rows, terms = matrix
-    if len(vectors) == 1:
+    several = vectors.shape[:-1]
+    if (p.contract[1 - side], p.contract[side]) != ((len(several),), (1,)):
+        return None
+    rows, terms = matrix.shape
+    if not several:
         fits = rows % LANES == 0 and LEAST_TERMS <= terms <= rows and rows * terms <= MOST_ELEMENTS
-        return LEAST_TURNS if fits else None
-    fits = len(vectors) == 2 and vectors[0] <= MOST_VECTORS and rows >= LEAST_ROWS
-    return LEAST_TURNS_OF_SEVERAL if fits and rows * terms <= MOST_OF_SEVERAL else None
+        return (side, LEAST_TURNS) if fits else None
+    fits = several[0] <= MOST_VECTORS and rows >= LEAST_ROWS and rows * terms <= MOST_OF_SEVERAL
+    return (side, LEAST_TURNS_OF_SEVERAL) if fits else None
 
 
 def _turned(b: hlo.Builder, x: hlo.IRValue) -> hlo.IRValue:
