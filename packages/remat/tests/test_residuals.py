@@ -10,7 +10,7 @@ import pytest
 from fiveloop.core import MinimumCut, jit
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
-from fiveloop.loops import scan
+from fiveloop.loops import cond, scan
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import new_ref
 
@@ -148,3 +148,18 @@ def test_the_result_of_a_loop_is_kept_where_the_loop_does_not_run_again() -> Non
         (1, "its loop does not run again"),
         (3, "recomputation starts from it"),
     }
+
+
+# The operations were looked up by the id of a jaxpr, which another had after the first was gone.
+def test_values_read_of_a_ref_between_many_writes() -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(x)
+        for _ in range(6):
+            ref[0] = sp.sin(ref[1]) * ref[2]
+            ref[1] = sp.cos(ref[...]).sum()
+            x = x * ref[...] * sp.sin(ref[...])
+        return x.sum()
+
+    taken = lambda x: cond(x[0] > 0, f, lambda x: x.sum(), x)
+    kept = saved_residuals(checkpoint(taken, policy=policies.everything_saveable), X)
+    assert all(r.needed_by for r in kept)

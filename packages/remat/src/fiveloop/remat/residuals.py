@@ -376,15 +376,15 @@ class _Again:
 
     def __init__(self, at_hand: set[ir.Var]) -> None:
         self.at_hand = at_hand
-        self._behind: dict[int, tuple[dict[ir.Eqn, int], np.ndarray]] = {}
+        self._behind: dict[Jaxpr, tuple[dict[ir.Eqn, int], np.ndarray]] = {}
 
     def flops(self, made: Maker) -> int:
         """The operations to make a value."""
         if made.jaxpr is None:
             return transforms.equation_cost(made.eqn).flops
-        if id(made.jaxpr) not in self._behind:
-            self._behind[id(made.jaxpr)] = self._all_behind(made.jaxpr)
-        behind, flops = self._behind[id(made.jaxpr)]
+        if made.jaxpr not in self._behind:
+            self._behind[made.jaxpr] = self._all_behind(made.jaxpr)
+        behind, flops = self._behind[made.jaxpr]
         size = -(-len(flops) // 8)
         octets = np.frombuffer(behind[made.eqn].to_bytes(size, "little"), np.uint8)
         bits = np.unpackbits(octets, count=len(flops), bitorder="little")
