@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fiveloop.core import MinimumCut, jit
+from fiveloop.core import MinimumCut, custom_derivative, jit
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
 from fiveloop.loops import cond, scan
@@ -43,6 +44,23 @@ def test_integers_are_not_differentiated() -> None:
 
 def plain(f: Any) -> Any:
     return f
+
+
+@pytest.mark.parametrize(
+    "wrap", [plain, jit, partial(checkpoint, policy=policies.everything_saveable)]
+)
+def test_what_a_backward_rule_does_not_use_is_not_listed(wrap: Any) -> None:
+    fwd = lambda x: (sp.sin(x), (sp.cos(x), ew.exp(x)))
+    bwd = lambda kept, ct: (kept[0] * ct,)
+    jvp = lambda p, t: (sp.sin(p[0]), sp.cos(p[0]) * t[0])
+    for f in (
+        custom_derivative(sp.sin, fwd=fwd, bwd=bwd),
+        custom_derivative(sp.sin, fwd=fwd, bwd=bwd, jvp=jvp),
+    ):
+        assert origins(wrap(f), X) == ["result of cos"]
+        looped = lambda x, f=f: scan(lambda c, _: (f(c), None), x, None, length=3)[0]
+        kept = saved_residuals(wrap(looped), X)
+        assert [(r.origin, r.trips) for r in kept] == [("result of cos", 3)]
 
 
 @pytest.mark.parametrize("wrap", [plain, jit])

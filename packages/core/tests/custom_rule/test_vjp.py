@@ -19,8 +19,10 @@ from fiveloop.core import (
     jit,
     jvp,
     linearize,
+    make_jaxpr,
     vjp,
 )
+from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.shape import reverse
 from fiveloop.core.primitives.special import cos, sin
 from fiveloop.testing.core.compare import assert_all_near, assert_near
@@ -100,6 +102,44 @@ def test_residuals_results_and_arguments_are_trees() -> None:
     )
     got = jit(grad(lambda d: f(d, 2)["y"].sum()))({"a": X, "b": X + 1})
     assert_all_near([got["a"], got["b"]], [X + 1, 0 * X])
+
+
+def functions_in(forward: Function, *args: Any) -> set[str]:
+    text = str(make_jaxpr(forward)(*args))
+    return {name for name in ("sin", "cos", "exp") if f"= {name} " in text}
+
+
+def test_residuals_that_bwd_does_not_use_are_not_computed() -> None:
+    fwd = lambda x, y: (x * y, (sin(y), cos(x), exp(x)))
+    bwd = lambda res, ct: (res[0] * ct, res[1] * ct)
+    by_vjp = custom_derivative(lambda x, y: x * y, fwd=fwd, bwd=bwd)
+    by_both = custom_derivative(
+        lambda x, y: x * y, fwd=fwd, bwd=bwd, jvp=lambda p, t: (p[0] * p[1], p[1] * t[0])
+    )
+    for f in (by_vjp, by_both):
+        assert functions_in(lambda x, y, f=f: vjp(jit(f), x, y), X, X) == {"sin", "cos"}
+        assert functions_in(lambda x, f=f: vjp(jit(lambda x: f(x, X)), x), X) == {"sin"}
+        assert functions_in(lambda y, f=f: vjp(jit(lambda y: f(X, y)), y), X) == {"cos"}
+        assert_near(jit(grad(f))(2.0, 3.0), np.sin(3.0))
+
+
+def test_all_residuals_are_kept_if_bwd_cannot_tell_which_it_uses() -> None:
+    f = custom_vjp(lambda x, y: x * y)
+    f.defvjp(
+        lambda x, y: (x.value * y.value, (cos(x.value), exp(x.value))),
+        lambda res, ct: (res[0] * ct, None),
+        symbolic_zeros=True,
+    )
+    assert functions_in(lambda x: vjp(jit(f), x, X), X) == {"cos", "exp"}
+
+    def fails(res: Any, ct: Any) -> Any:
+        raise ValueError("not today")
+
+    g = custom_vjp(lambda x: 2.0 * x)
+    g.defvjp(lambda x: (2.0 * x, exp(x)), fails)
+    assert_near(jit(lambda x: vjp(g, x)[0])(1.0), 2.0)
+    with pytest.raises(ValueError, match="not today"):
+        jit(grad(g))(1.0)
 
 
 def test_cotangents_of_integers_do_not_matter() -> None:

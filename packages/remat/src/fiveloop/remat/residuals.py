@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -164,32 +164,43 @@ class Halves:
         """The residuals, as the known half makes them."""
         return self.known.outvars[len(self.known.outvars) - self.num_res :]
 
+    @cached_property
+    def back(self) -> Jaxpr:
+        """The backward pass: [*residuals, *cts] -> [*in_cts]."""
+        mask = (False,) * self.num_res + (True,) * (len(self.linear.invars) - self.num_res)
+        return transforms.transpose_jaxpr(self.linear, mask, (True,) * len(self.linear.outvars))[0]
+
+    @cached_property
+    def used(self) -> util.Mask:
+        """Which residuals the backward pass uses; a custom rule that has a jvp takes more, for forward mode."""
+        _, used = transforms.dce(self.back, (True,) * len(self.back.outvars), keep_ins=False)
+        return used[: self.num_res]
+
     @property
     def made(self) -> int:
         """The bytes of the residuals that are no arguments."""
         made = {v for eqn in self.known.eqns for v in eqn.outvars}
-        return prims.bytes_of([a.aval for a in self.kept if a in made])
+        kept = util.select_by(self.used, self.kept)
+        return prims.bytes_of([a.aval for a in kept if a in made])
 
     def both_passes(self) -> Jaxpr:
         """The forward and then the backward pass as one jaxpr: [*ins, *cts] -> [*outs, *in_cts]."""
-        linear, kept = self.linear, self.kept
-        mask = (False,) * self.num_res + (True,) * (len(linear.invars) - self.num_res)
-        # back : [*residuals, *cts] -> [*in_cts]
-        back, _ = transforms.transpose_jaxpr(linear, mask, (True,) * len(linear.outvars))
-        cts = [ir.Var(a) for a in back.in_avals[self.num_res :]]
-        eqns, grads = ir.inlined(back, [*kept, *cts])
+        cts = [ir.Var(a) for a in self.back.in_avals[self.num_res :]]
+        eqns, grads = ir.inlined(self.back, [*self.kept, *cts])
         outs = self.known.outvars[: len(self.known.outvars) - self.num_res]
         return Jaxpr([*self.known.invars, *cts], [*self.known.eqns, *eqns], [*outs, *grads])
 
     def residuals(self) -> SavedResiduals:
         """The residuals with all that is known of them."""
-        makers = [_maker(self.known, atom) for atom in self.kept]
+        kept = util.select_by(self.used, self.kept)
+        binders = util.select_by(self.used, self.linear.invars[: self.num_res])
+        makers = [_maker(self.known, atom) for atom in kept]
         again = _Again({v for m in makers if m for v in m.eqn.outvars})
         linear = [k >= self.num_res for k in range(len(self.linear.invars))]
         uses = _Uses(self.linear, linear)
         found = [
             self._residual(atom, made, [*uses.needs(binder)], again)
-            for atom, made, binder in zip(self.kept, makers, self.linear.invars, strict=False)
+            for atom, made, binder in zip(kept, makers, binders, strict=True)
         ]
         return SavedResiduals(tuple(found))
 

@@ -187,7 +187,14 @@ class custom_vjp(custom_function.CustomFunction[P, R]):
         if self.forward is not None:
             jvp = flat_jvp(self.forward, call, self.symbolic_zeros)
         bwd_name = ir.function_source(self.bwd)
-        make_rule = partial(VjpRule, call.flat, fwd=fwd, bwd_name=bwd_name, flat_jvp=jvp)
+        make_rule = partial(
+            VjpRule,
+            call.flat,
+            fwd=fwd,
+            bwd_name=bwd_name,
+            flat_jvp=jvp,
+            symbolic_zeros=self.symbolic_zeros,
+        )
 
         def probe(*values: Value) -> list[Value]:
             # All rules, on a cotangent that is zero.

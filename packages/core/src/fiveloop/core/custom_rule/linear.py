@@ -6,6 +6,7 @@ Its forward computation is derived only if it is needed: by transposing the back
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,44 @@ class LinearRule(Rule):
 
     def _is_online(self) -> bool:
         return self.home is not None and not trace.is_staging(trace.current_trace())
+
+    def narrowed(self, avals: ir.Avals, forward: Sequence[bool]) -> tuple[LinearRule, util.Mask]:
+        """The same rule for the known operands that it uses, of types `avals`, and which those are.
+
+        `forward` marks the operands that forward mode uses. All are used where operations run one by one, and if
+        `backward` fails when it is traced: its error comes up when it runs.
+        """
+        everything = (True,) * len(avals)
+        if self._is_online():
+            return self, everything
+        found: list[ad.Tangent] = []
+
+        def flat(*args: Value) -> list[Value]:
+            found[:] = self.backward(args[: self.num_known], args[self.num_known :])
+            return transforms.nonzero_tangents(found)
+
+        try:
+            whole = trace.stage_closed(flat, [*avals, *[a.strong() for a in self.out_avals]])
+        except Exception:
+            return self, everything
+        nonzero, types = transforms.nonzero_mask(found), [t.aval for t in found]
+        keep = (*forward, *[True] * len(self.out_avals))
+        # jaxpr : [*known that are used, *cts] -> [*nonzero in_cts]
+        jaxpr, used = transforms.dce(whole, (True,) * len(whole.outvars), keep)
+
+        def backward(known: ad.Values, cts: ad.Tangents) -> ad.Tangents:
+            in_cts = transforms.eval_jaxpr(jaxpr, [*known, *map(transforms.instantiate, cts)])
+            return transforms.with_zeros(nonzero, in_cts, types)
+
+        used, given = used[: self.num_known], self.forward
+
+        def as_given(known: ad.Values, dots: ad.Values) -> ad.Tangents:
+            assert given is not None, "unreachable: it is given"
+            unused: list[Any] = [None] * (len(used) - len(known))
+            return given(util.merge(used, unused, known), dots)
+
+        narrow = replace(self, backward=backward, forward=given and as_given, num_known=sum(used))
+        return narrow, used
 
     def types(self, p: RuleParams, avals: ir.Avals) -> list[ir.Aval]:
         """The types of the tangents that come out."""

@@ -72,6 +72,7 @@ class VjpRule(UserRule):
     fwd: FlatFwd
     bwd_name: str
     flat_jvp: FlatJvp | None
+    symbolic_zeros: bool
 
     def __post_init__(self) -> None:
         if self.flat_jvp is not None:
@@ -95,7 +96,13 @@ class VjpRule(UserRule):
             held = [h if t is h or s else ad.Zero(h.aval) for t, h, s in refs]
         dots, perturbed = held, transforms.nonzero_mask(held)
         rule = self._linear(outs, floats, res, args, perturbed, len(closed), back)
-        known = [*closed, *res, *(args if self.flat_jvp is not None else ())]
+        both = self.flat_jvp is not None
+        known = [*closed, *res, *(args if both else ())]
+        if not self.symbolic_zeros:
+            # Forward mode uses all but the residuals.
+            forward = [both and not 0 <= k - len(closed) < len(res) for k in range(len(known))]
+            rule, used = rule.narrowed([x.aval for x in known], forward)
+            known = util.select_by(used, known)
         given = transforms.nonzero_tangents(dots)
         types = tuple([x.aval for x in (*known, *given)])
         params = primitive.RuleParams(rule, name=p.name, in_avals=types, axes=p.axes, scope=p.scope)
