@@ -181,3 +181,25 @@ def test_values_read_of_a_ref_between_many_writes() -> None:
     taken = lambda x: cond(x[0] > 0, f, lambda x: x.sum(), x)
     kept = saved_residuals(checkpoint(taken, policy=policies.everything_saveable), X)
     assert all(r.needed_by for r in kept)
+
+
+# In a branch the array goes by its label, which no policy but one of names speaks of.
+@pytest.mark.parametrize(
+    "wrap", [plain, jit, lambda f: lambda x: cond(x[0] > 0, f, lambda x: x, x)]
+)
+def test_a_labelled_product_is_saved_as_a_product(wrap: Any) -> None:
+    f = wrap(lambda x: checkpoint_name(sp.cos(x) @ np.eye(3, dtype=np.float32), "a") * x)
+    _, product = saved_residuals(checkpoint(f, policy=policies.dots_saveable), X)
+    told = product.origin, product.label, product.verdict, product.policy
+    assert told == ("result of dot_general", "a", "save", "dots_saveable")
+
+
+def test_the_contents_of_a_ref_are_not_what_one_element_was_given() -> None:
+    def f(x: Any) -> Any:
+        ref = new_ref(x)
+        ref[0] = sp.sin(ref[1])
+        return (ref[...] * x).sum()
+
+    assert origins(checkpoint(f), X) == ["argument `x`"]
+    kept = saved_residuals(f, X)
+    assert "result of get" in [r.origin for r in kept if r.aval.shape]

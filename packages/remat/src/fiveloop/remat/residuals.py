@@ -217,6 +217,10 @@ class Halves:
         policy, verdict, reason = _judged(made, uses)
         if verdict == "offload":  # a carry is moved if that is said where it is read
             policy, verdict, reason = _judged(read, uses)
+        labelled = _labelled(made) if verdict == "recompute" else None
+        if labelled is not None and _judged(labelled, uses)[1] != "recompute":
+            origin, made = _origin_of(labelled.eqn), labelled
+            policy, verdict, reason = _judged(made, uses)
         return Residual(
             atom.aval,
             origin,
@@ -300,7 +304,7 @@ def _origin(made: Maker) -> tuple[str, Maker]:
         in_loop = any(body.role == "loop" for _, body in made.around)
         before = jaxpr if in_loop else jaxpr.replace(eqns=jaxpr.eqns[: jaxpr.eqns.index(eqn)])
         writer = maker_in(before, read[0])
-        if writer is not None:
+        if writer is not None and _size(writer.eqn) == _size(eqn):
             outer = replace(writer, around=(*made.around, *writer.around))
             return f"{'carry, ' if in_loop else ''}{_origin_of(writer.eqn)}", outer
     return _origin_of(eqn), made
@@ -311,10 +315,22 @@ def _origin_of(eqn: ir.Eqn) -> str:
     return f"named {eqn.params.name!r}" if named else f"result of {eqn.primitive}"
 
 
+def _labelled(made: Maker) -> Maker | None:
+    """What makes the value that a label is on, if this is a label: the two are one array."""
+    if made.eqn.primitive is not name_p or made.jaxpr is None:
+        return None
+    inner = maker_in(made.jaxpr, made.eqn.invars[0])
+    return inner and replace(inner, around=(*made.around, *inner.around))
+
+
+def _size(eqn: ir.Eqn) -> ir.Dim:
+    """The elements of the largest result of an equation."""
+    return max([ir.size_of(v.aval.shape) for v in eqn.outvars], default=0)
+
+
 def _trips(atom: ir.Atom, made: Maker) -> int:
     """How many steps a residual is stacked over: 1 if it has the size of what one step makes."""
-    sizes = [ir.size_of(v.aval.shape) for v in made.eqn.outvars]
-    stacked = ir.size_of(atom.aval.shape) == made.trips * max(sizes, default=0)
+    stacked = ir.size_of(atom.aval.shape) == made.trips * _size(made.eqn)
     return made.trips if stacked else 1
 
 
