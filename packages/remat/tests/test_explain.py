@@ -112,11 +112,11 @@ def test_the_table_of_a_checkpointed_loop() -> None:
     tanh, carry = line_of("fnp.tanh(x @ w)"), line_of("fnp.sin(h) * x")
     outside = line_of("** 2).sum()")
     expected = f"""\
-  bytes  steps  value                 made at             in              needed by         verdict
-  3 KiB         argument `ws`                                             dot_general       in memory anyway
-1.5 KiB     12  dot_general           {tanh}  for/checkpoint  tanh again        save by dots_saveable
-1.5 KiB     12  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  recomputation starts from it
-  128 B         mul                   {outside}                  mul               no checkpoint is around
+  bytes  steps   flops  value                 made at             in              needed by         verdict
+  3 KiB                 argument `ws`                                             dot_general       in memory anyway
+1.5 KiB     12  6.14 k  dot_general           {tanh}  for/checkpoint  tanh again        save by dots_saveable
+1.5 KiB     12  15.7 k  carry, result of mul  {carry}  for/checkpoint  dot_general, mul  recomputation starts from it
+  128 B         24.2 k  mul                   {outside}                  mul               no checkpoint is around
 
 saved  6.125 KiB in 4 values, 3 KiB of it in memory anyway
 again  15.4 k operations in the backward pass

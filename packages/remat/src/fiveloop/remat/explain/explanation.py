@@ -428,14 +428,14 @@ def _alive(buffer: Buffer) -> Alive:
 _WITH_MARGIN = (
     "bytes of plans include a margin for what the compiler may add; the peak above does not"
 )
-_TITLES = ("bytes", "steps", "value", "made at", "in", "needed by", "verdict")
+_TITLES = ("bytes", "steps", "flops", "value", "made at", "in", "needed by", "verdict")
 
 
 def _alike(residuals: Sequence[Residual]) -> list[list[Residual]]:
     """The residuals that differ in nothing that a table shows, together; the most bytes first."""
     groups: dict[tuple[object, ...], list[Residual]] = {}
     for r in residuals:
-        groups.setdefault((r.aval, *_row([r])), []).append(r)
+        groups.setdefault((r.aval, *_row([replace(r, flops=0)])), []).append(r)
     return sorted(groups.values(), key=lambda group: -sum(r.bytes for r in group))
 
 
@@ -445,9 +445,11 @@ def _row(group: Sequence[Residual]) -> tuple[str, ...]:
     label = f"{r.label}: " if r.label and "named" not in r.origin else ""
     verdict = f"{r.verdict} by {r.policy}" if r.policy and r.verdict != "recompute" else r.reason
     value = f"{label}{r.origin.removeprefix('result of ')}"
+    flops = sum(r.flops for r in group)
     return (
         shown(sum(r.bytes for r in group)),
         str(r.trips) if r.trips > 1 else "",
+        shown_count(flops) if flops else "",
         value if len(group) == 1 else f"{len(group)} times {value}",
         place_in_program(r.source),
         "/".join(r.path),

@@ -9,8 +9,8 @@ from fiveloop.core.primitives import check
 WIDTH = 160
 """The most characters of a line unless told otherwise."""
 
-LEAST, GAP = 12, "  "
-"""No column is cut to fewer characters; what is between two columns."""
+LEAST, GAP, NUMBERS = 12, "  ", 3
+"""No column is cut to fewer characters; what is between two columns; how many columns, the first, hold numbers."""
 
 
 def shown_count(count: float) -> str:
@@ -49,13 +49,17 @@ def cut(text: str, most: int | None) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], width: int | None = WIDTH) -> str:
-    """Rows below a first one of titles, in lines of at most `width` characters. The first two columns are numbers.
+    """Rows below a first one of titles, in lines of at most `width` characters. The first `NUMBERS` hold numbers.
 
     Cells of the longest columns are cut, but no column to less than `LEAST`; None cuts nothing.
 
-    >>> print(table([("bytes", "steps", "value"), ("1.5 KiB", "12", "result of dot_general")], 30))
-      bytes  steps  value
-    1.5 KiB     12  result of dot_…
+    >>> rows = [
+    ...     ("bytes", "steps", "flops", "value"),
+    ...     ("1.5 KiB", "12", "9 k", "result of dot_general"),
+    ... ]
+    >>> print(table(rows, 38))
+      bytes  steps  flops  value
+    1.5 KiB     12    9 k  result of dot_…
     """
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if width is not None:
@@ -66,11 +70,13 @@ def table(rows: Sequence[Sequence[str]], width: int | None = WIDTH) -> str:
 def _narrowed(sizes: Sequence[int], width: int) -> list[int]:
     """The sizes of columns that fit in a width, if they can: the longest that holds no numbers gives way first."""
     found = [*sizes]
-    while sum(found) + len(GAP) * (len(found) - 1) > width and (most := max(found[2:])) > LEAST:
-        found[found.index(most, 2)] -= 1
+    while (
+        sum(found) + len(GAP) * (len(found) - 1) > width and (most := max(found[NUMBERS:])) > LEAST
+    ):
+        found[found.index(most, NUMBERS)] -= 1
     return found
 
 
 def _aligned(row: Sequence[str], sizes: Sequence[int]) -> list[str]:
     cells = [(cut(c, n), n) for c, n in zip(row, sizes, strict=True)]
-    return [c.rjust(n) if k < 2 else c.ljust(n) for k, (c, n) in enumerate(cells)]
+    return [c.rjust(n) if k < NUMBERS else c.ljust(n) for k, (c, n) in enumerate(cells)]
