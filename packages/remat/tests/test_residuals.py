@@ -201,5 +201,21 @@ def test_the_contents_of_a_ref_are_not_what_one_element_was_given() -> None:
         return (ref[...] * x).sum()
 
     assert origins(checkpoint(f), X) == ["argument `x`"]
-    kept = saved_residuals(f, X)
-    assert "result of get" in [r.origin for r in kept if r.aval.shape]
+
+    def outside(ref: Any, x: Any) -> Any:
+        ref[0] = sp.sin(ref[1])
+        return (ref[...] * x).sum()
+
+    (kept,) = [
+        r for r in saved_residuals(checkpoint(outside), new_ref(X), X) if r.path and r.aval.shape
+    ]
+    assert (kept.origin, kept.reason) == ("result of get", "its Ref may have changed by then")
+
+
+def test_a_rule_that_cannot_be_traced_is_taken_to_use_all() -> None:
+    f = custom_derivative(
+        lambda x: 2.0 * x,
+        fwd=lambda x: (2.0 * x, (sp.cos(x), x)),
+        bwd=lambda kept, ct: (kept[0] * ct if kept[1].sum() > 0 else ct,),
+    )
+    assert origins(f, X) == ["argument `x`", "result of cos"]

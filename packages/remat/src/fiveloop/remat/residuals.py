@@ -172,9 +172,15 @@ class Halves:
 
     @cached_property
     def used(self) -> util.Mask:
-        """Which residuals the backward pass uses; a custom rule that has a jvp takes more, for forward mode."""
-        _, used = transforms.dce(self.back, (True,) * len(self.back.outvars), keep_ins=False)
-        return used[: self.num_res]
+        """Which residuals the backward pass uses: all, but for those that a custom rule takes for forward mode."""
+        everything = (True,) * self.num_res
+        if not any(prim.holds_functions for prim in ir.primitives_in(self.linear)):
+            return everything
+        try:
+            back = self.back
+        except Exception:  # a rule that needs the elements of its residuals cannot be traced
+            return everything
+        return transforms.dce(back, (True,) * len(back.outvars), keep_ins=False)[1][: self.num_res]
 
     @property
     def made(self) -> int:
@@ -212,15 +218,8 @@ class Halves:
             literal = isinstance(atom, ir.Literal)
             origin = "a constant" if literal else self.names[self.known.invars.index(atom)]
             return Residual(atom.aval, origin, None, needed_by=needs, reason="in memory anyway")
-        trips, read = _trips(atom, made), made
-        origin, made = _origin(made)
-        policy, verdict, reason = _judged(made, uses)
-        if verdict == "offload":  # a carry is moved if that is said where it is read
-            policy, verdict, reason = _judged(read, uses)
-        labelled = _labelled(made) if verdict == "recompute" else None
-        if labelled is not None and _judged(labelled, uses)[1] != "recompute":
-            origin, made = _origin_of(labelled.eqn), labelled
-            policy, verdict, reason = _judged(made, uses)
+        trips = _trips(atom, made)
+        origin, made, (policy, verdict, reason) = _explained(made, uses)
         return Residual(
             atom.aval,
             origin,
@@ -315,6 +314,21 @@ def _origin_of(eqn: ir.Eqn) -> str:
     return f"named {eqn.params.name!r}" if named else f"result of {eqn.primitive}"
 
 
+def _explained(read: Maker, uses: Sequence[_Use]) -> tuple[str, Maker, tuple[str, str, str]]:
+    """What a value is, what makes it, and what `_judged` says of that."""
+    origin, made = _origin(read)
+    judged = _judged(made, uses)
+    if judged[1] == "offload":  # a carry is moved if that is said where it is read
+        judged = _judged(read, uses)
+    labelled = _labelled(made) if judged[1] == "recompute" else None
+    if labelled is not None and _judged(labelled, uses)[1] != "recompute":
+        return _origin_of(labelled.eqn), labelled, _judged(labelled, uses)
+    starts_again = "carry" in origin or any(need.again for need, _ in uses)
+    if judged[2] == _STARTS and read.eqn.effects and not starts_again:
+        judged = *judged[:2], "its Ref may have changed by then"
+    return origin, made, judged
+
+
 def _labelled(made: Maker) -> Maker | None:
     """What makes the value that a label is on, if this is a label: the two are one array."""
     if made.eqn.primitive is not name_p or made.jaxpr is None:
@@ -332,6 +346,9 @@ def _trips(atom: ir.Atom, made: Maker) -> int:
     """How many steps a residual is stacked over: 1 if it has the size of what one step makes."""
     stacked = ir.size_of(atom.aval.shape) == made.trips * _size(made.eqn)
     return made.trips if stacked else 1
+
+
+_STARTS = "recomputation starts from it"
 
 
 def _judged(made: Maker, uses: Sequence[_Use]) -> tuple[str, str, str]:
@@ -358,7 +375,7 @@ def _judged(made: Maker, uses: Sequence[_Use]) -> tuple[str, str, str]:
     if around and not verdict.saves and not again and in_loop:
         return name, kind, "its loop does not run again"
     if not verdict.saves if around else again:
-        return name if around else "", kind, "recomputation starts from it"
+        return name if around else "", kind, _STARTS
     if not around and not in_body:
         made_within = any(e.primitive is checkpoint_p for e, _ in made.around)
         outside = "needed outside the checkpoint" if made_within else "no checkpoint is around"
