@@ -93,13 +93,25 @@ def steps_of(eqn: ir.Eqn) -> float:
 
 @dataclass(frozen=True)
 class Scheduled(transforms.Composable):
-    """Reverse loops from a few saved states; save everything else."""
+    """Reverse loops from a few saved states; save everything else.
+
+    So the values of single steps are not saved. A loop of known length in which the user's policy saves some is left
+    as it is.
+    """
 
     slots: int
+    given: transforms.Policy | None = None
 
     def __call__(self, eqn: Candidate) -> rules.Verdict:
-        is_long = steps_of(eqn.eqn) >= self.slots * FEWER
-        return rules.Slots(slots=self.slots) if is_long else rules.SAVE
+        steps = steps_of(eqn.eqn)
+        if steps < self.slots * FEWER or (steps < math.inf and self._is_told_to_save(eqn)):
+            return rules.SAVE
+        return rules.Slots(slots=self.slots)
+
+    def _is_told_to_save(self, eqn: Candidate) -> bool:
+        if self.given is None:
+            return False
+        return transforms.SavingPlan(self.given, path=eqn.path).saves_within(eqn.eqn)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class Weighing:
             return [replace(first, again=0)]
         found = [first]
         if rules.holds_loop(self.jaxpr):
-            found += [self.option(Scheduled(k)) for k in SLOTS if k * FEWER <= longest(self.jaxpr)]
+            fitting = [k for k in SLOTS if k * FEWER <= longest(self.jaxpr)]
+            found += [self.option(Scheduled(k, self.given)) for k in fitting]
             found += self.planned_loops(most)
         else:
             found.append(self.option(nothing_saveable))
