@@ -219,3 +219,15 @@ def test_a_rule_that_cannot_be_traced_is_taken_to_use_all() -> None:
         bwd=lambda kept, ct: (kept[0] * ct if kept[1].sum() > 0 else ct,),
     )
     assert origins(f, X) == ["argument `x`", "result of cos"]
+
+
+def test_a_residual_that_branches_share_is_named_by_all_of_them() -> None:
+    labelled = lambda x: sp.sin(checkpoint_name(sp.tanh(x), "a"))
+    f = lambda x: cond(x[0] > 0, lambda x: ew.exp(x) * 2.0, lambda x: sp.sin(x), x)
+    g = lambda x: cond(x[0] > 0, labelled, lambda x: ew.exp(x), x)
+    assert "result of cos or exp" in origins(f, X)
+    saved = policies.save_only_these_names("a") | policies.first_of(
+        lambda eqn: eqn.primitive.name == "exp"
+    )
+    kept = saved_residuals(checkpoint(g, policy=saved), X)
+    assert {r.origin for r in kept} == {"argument `x`", "result of exp or named 'a'"}

@@ -8,11 +8,15 @@ from fiveloop.core.dataclass import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """An equation that makes a value, the jaxpr that holds it, and the equations and bodies around, outermost first."""
+    """An equation that makes a value, the jaxpr that holds it, and the equations and bodies around, outermost first.
+
+    In a branch it is the first that makes the value; `others` make it where other branches are taken.
+    """
 
     eqn: ir.Eqn
     jaxpr: Jaxpr | None = None
     around: tuple[tuple[ir.Eqn, rules.Body], ...] = ()
+    others: tuple[ir.Eqn, ...] = ()
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -56,15 +60,19 @@ def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
 
     Of a loop's array of all steps that is what makes the value of one step.
     """
+    found: list[Maker] = []
     for body in rules.bodies_of(eqn):
         results = [*body.jaxpr.outvars]
         if len(results) < len(eqn.outvars):
             results = [*results, *_states(eqn, body)]
         if len(results) == len(eqn.outvars):
-            found = maker_in(body.jaxpr, results[position])
-            if found is not None:
-                return found.inside(eqn, body)
-    return Maker(eqn, jaxpr)
+            made = maker_in(body.jaxpr, results[position])
+            if made is not None and (body.role == "branch" or not found):
+                found.append(made.inside(eqn, body))
+    if not found:
+        return Maker(eqn, jaxpr)
+    others = [other for made in found[1:] for other in (made.eqn, *made.others)]
+    return replace(found[0], others=(*found[0].others, *others))
 
 
 def _states(eqn: ir.Eqn, body: rules.Body) -> list[ir.Var]:

@@ -305,13 +305,18 @@ def _origin(made: Maker) -> tuple[str, Maker]:
         writer = maker_in(before, read[0])
         if writer is not None and _size(writer.eqn) == _size(eqn):
             outer = replace(writer, around=(*made.around, *writer.around))
-            return f"{'carry, ' if in_loop else ''}{_origin_of(writer.eqn)}", outer
-    return _origin_of(eqn), made
+            return f"{'carry, ' if in_loop else ''}{_origin_of(writer)}", outer
+    return _origin_of(made), made
 
 
-def _origin_of(eqn: ir.Eqn) -> str:
-    named = eqn.primitive is name_p
-    return f"named {eqn.params.name!r}" if named else f"result of {eqn.primitive}"
+def _origin_of(made: Maker) -> str:
+    """What makes a value: an equation, or one of several where branches differ."""
+    eqns = (made.eqn, *made.others)
+    told = [
+        f"named {e.params.name!r}" if e.primitive is name_p else f"result of {e.primitive}"
+        for e in eqns
+    ]
+    return " or ".join(dict.fromkeys(told)).replace(" or result of ", " or ")
 
 
 def _explained(read: Maker, uses: Sequence[_Use]) -> tuple[str, Maker, tuple[str, str, str]]:
@@ -322,7 +327,7 @@ def _explained(read: Maker, uses: Sequence[_Use]) -> tuple[str, Maker, tuple[str
         judged = _judged(read, uses)
     labelled = _labelled(made) if judged[1] == "recompute" else None
     if labelled is not None and _judged(labelled, uses)[1] != "recompute":
-        return _origin_of(labelled.eqn), labelled, _judged(labelled, uses)
+        return _origin_of(labelled), labelled, _judged(labelled, uses)
     starts_again = "carry" in origin or any(need.again for need, _ in uses)
     if judged[2] == _STARTS and read.eqn.effects and not starts_again:
         judged = *judged[:2], "its Ref may have changed by then"
