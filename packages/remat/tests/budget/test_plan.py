@@ -234,6 +234,24 @@ def test_a_large_program_is_planned_without_splitting_it(monkeypatch: pytest.Mon
     assert any(jaxprs_in(e.params) for e in jaxpr.eqns)
 
 
+def test_sums_of_stages_hold_the_cotangents_that_wait_to_be_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The gradient of weights that each step uses is one fused sum, of which all products are there at once."""
+
+    def steps(ws: Any, x: Any) -> Any:
+        x = x[:2]
+        for _ in range(60):
+            x = sp.tanh(x @ ws[0])
+        return (x * x).sum()
+
+    ws = [WS[0]]
+    whole = planner(steps, ws=ws)
+    monkeypatch.setattr(plan, "LARGE", 10)
+    for c in (large := planner(steps, ws=ws)).plans[::4]:
+        assert large.bytes_of(c) >= whole.need(c.plan)
+
+
 def test_what_stages_need_is_put_together_as_the_whole_needs_it() -> None:
     found = chains()
     for steps in search.Search(found.chain).plans():

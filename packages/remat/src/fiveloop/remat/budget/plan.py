@@ -42,7 +42,7 @@ some operations and not for others. `SLACK` is the factor for a sum of stages' p
 LARGE = 3_000
 """Plans of a jaxpr with more equations, at any depth, are not simulated whole: the peaks of their stages are added up.
 
-A sum may be far too low: what loops in loops keep is not all in it, nor what a compiler computes later than it might.
+A sum may be far too low: what loops in loops keep is not all in it.
 """
 
 WORK = 4_000
@@ -85,6 +85,7 @@ class Planner:
         self.given = given
         self.unknown = unknown
         self.program = Program(jaxpr, unknown)
+        self.size = effort(self.program.jaxpr, 1)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
         self.apart = computes_again(jaxpr, given)
@@ -202,7 +203,7 @@ class Planner:
 
     def _simulated(self, c: Candidate) -> int:
         if c.plan not in self._bytes:
-            whole = effort(self.program.jaxpr, 1) <= LARGE
+            whole = self.size <= LARGE
             self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
         return self._bytes[c.plan]
 
@@ -249,6 +250,7 @@ class Planner:
             *self.program.cotangents(),
             [forward[key] for key in keys],
             [stacks[key] for key in keys],
+            self.program.added() if self.size > LARGE else [0] * len(keys),
         )
 
     def _under(self, runs: Sequence[tuple[int, int]]) -> list[list[Save]]:

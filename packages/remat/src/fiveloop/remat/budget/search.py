@@ -36,7 +36,8 @@ class Chain:
 
     `options` are those of each stage. `crossing[s, t]` are the bytes made in stages [s, t) and used later, `pending`
     those of the cotangents that are there before each stage is gone back through, and `cotangents` while it is.
-    `stacks` are the bytes that loops save of all steps of each stage, whatever the policy around them.
+    `stacks` are the bytes that loops save of all steps of each stage, whatever the policy around them. `added` are
+    those of the cotangents that a stage without a checkpoint leaves to be added to others.
     """
 
     options: Sequence[Sequence[Option]]
@@ -45,6 +46,7 @@ class Chain:
     cotangents: Sequence[int]
     forward_flops: Sequence[int]
     stacks: Sequence[int]
+    added: Sequence[int]
 
     @cached_property
     def kept_of_runs(self) -> np.ndarray:
@@ -84,6 +86,7 @@ class Chain:
             here -= kept.pop()
             if isinstance(step, Save):
                 most = max(most, here + self.needs(step))
+                here += self.added[step.first] if step.option.policy is None else 0
             else:
                 most = max(most, self.peak(step.plan, here, self.pending[step.last - 1]))
         return most

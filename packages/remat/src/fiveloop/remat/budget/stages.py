@@ -196,6 +196,19 @@ class Program:
                 during[k] += here + size_of(v) * (k in stages and maker < k)
         return before, during
 
+    def added(self) -> list[int]:
+        """The bytes of the cotangents of earlier values that each stage makes, but for one of each value.
+
+        A sum of cotangents is fused, so that they are all there until the last one is.
+        """
+
+        def of_stage(start: int, stop: int) -> int:
+            uses = Counter(v for e in self.jaxpr.eqns[start:stop] for v in ir.used_vars(e.invars))
+            early = (v for v in uses if v in self.unknown and self.made.get(v, -1) < start)
+            return sum((uses[v] - 1) * size_of(v) for v in early)
+
+        return [of_stage(*ends) for ends in pairwise(self.cuts)]
+
     def ends_of_skips(self) -> set[int]:
         """The stages that use an unknown value of a stage before the last one."""
         made = {v: self._stage_at(k) for v, k in self.made.items()}
