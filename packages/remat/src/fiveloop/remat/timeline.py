@@ -53,9 +53,14 @@ def peak(jaxpr: Jaxpr, part: bool = False) -> int:
 def upper(jaxpr: Jaxpr) -> Timeline:
     """The memory of a jaxpr over time with all that the compiler may add to it.
 
-    Buffers take whole lines, loops and branches have tables of their operands, and what is joined is there.
+    Buffers take whole lines, loops and branches have tables of their operands, and what is joined is there. The results
+    of a loop may be taken out of it in the order in which it has them, too: that one counts in which more is there.
     """
-    return _Layout((), ready_jaxpr(jaxpr), wide=True).timeline()
+    ready = ready_jaxpr(jaxpr)
+    line = _Layout((), ready, wide=True).timeline()
+    if not any(rules.is_loop(eqn) and len(eqn.outvars) > 1 for eqn in line.eqns):
+        return line
+    return max(line, _Layout((), ready, wide=True, ordered=True).timeline(), key=lambda t: t.peak)
 
 
 def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
@@ -83,8 +88,10 @@ class _Layout(Operations):
         late: int = 0,
         wide: bool = False,
         counters: int = 0,
+        ordered: bool = False,
     ) -> None:
         super().__init__(path, jaxpr, wide)
+        self.ordered = ordered
         self.counters = counters
         self.role = role
         self.late = late
@@ -344,7 +351,7 @@ class _Layout(Operations):
                     ready.append(step)
                 else:
                     ran |= dict.fromkeys([*reversed(fused.parts[step]), step])
-                    outs = sorted(step.outs, key=reached)
+                    outs = sorted(step.outs, key=None if self.ordered and step.bodies else reached)
                     note([step] if step.bodies else [step, *outs])
                     ready.extend(outs if step.bodies else ())
         self.ops = [*ran]
