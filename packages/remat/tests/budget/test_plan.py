@@ -598,3 +598,18 @@ def test_numbers_of_two_bytes_are_kept_in_four_as_the_compiler_does(dtype: Any) 
         size = choice.budget.bytes_of(choice.least, choice.everything)
         compiled = jit(grad(f)).lower(ws, X).compile()
         assert compiled.memory_analysis().temp <= 1.05 * size
+
+
+def test_what_a_loop_changes_and_another_equation_reads_is_copied_once_it_is_there() -> None:
+    """The second loop hands cotangents to the backward pass of the first, and a product reads them, too."""
+
+    def loops(w: Any, x: Any) -> Any:
+        h, ys = scan(lambda h, _: (sp.tanh(h @ w), h), x, None, length=8)
+        g, _ = scan(lambda g, y: (sp.sin(g @ w + y), None), h, ys, reverse=True)
+        return (g * h).sum()
+
+    args = WS[0][:32, :32], X[:64, :32]
+    f = checkpoint(loops, budget=1 / 9)
+    choice = chosen(f, *args)
+    temp = jit(grad(f, argnums=(0, 1))).lower(*args).compile().memory_analysis().temp
+    assert temp <= 1.05 * choice.allowed

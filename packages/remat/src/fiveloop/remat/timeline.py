@@ -119,6 +119,9 @@ class _Layout(Operations):
             if op.bodies or (op.over and kinds.picks(op.eqn) and recomputes_in_branches()):
                 copied = [(v, x) for v, x in op.over if v not in owner and self.filling(x)]
                 begin |= {v: begin.get(x, place) for v, x in copied}
+            if self.wide and op.bodies:
+                # What a loop changes, and something else reads, is copied once it is there.
+                begin |= {v: begin[x] + 1 for v, x in op.over if v not in owner and x in begin}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
                 start = begin.setdefault(v, place)
