@@ -516,6 +516,18 @@ def twice_again(ws: Any, x: Any) -> Any:
     return grad(lambda ws: sum(x + checkpoint(layer)(x, w) for w in ws).sum())(ws)
 
 
+def sum_in_order(w: Any, x: Any) -> Any:
+    """Operands of what is fused into a sum come last: the first that is reached then has the room of the result."""
+
+    @partial(checkpoint, policy=policies.everything_saveable)
+    def loss(w: Any, x: Any) -> Any:
+        for _ in range(2):
+            x = x + fnp.sin(fnp.tanh(x @ w)) @ w
+        return (x * x).sum()
+
+    return grad(loss, argnums=(0, 1))(w, x)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
@@ -547,6 +559,7 @@ def twice_again(ws: Any, x: Any) -> Any:
         (shifted, (N, N)),
         (normalised, ([N + k for k in range(6)], N[:32])),
         (two_products, (WIDE.T, N, N + 1)),
+        (sum_in_order, (N[:32, :32], N[:, :32])),
     ],
 )
 def test_the_peak_is_that_of_the_compiler(fun: Any, args: Any) -> None:

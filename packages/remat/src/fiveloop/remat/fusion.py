@@ -50,12 +50,14 @@ class Op:
 class Fusions:
     """The equations in memory that use each value, in the compiler's order, and what is fused into each, last first.
 
-    `alike` are the values in memory that an equation, with what is fused into it, reads element by element.
+    `alike` are the values in memory that an equation, with what is fused into it, reads element by element, and `ins`
+    all that it reads, in the compiler's order: operands of what is fused come behind those that were there.
     """
 
     users: list[list[Op]]
     parts: dict[Op, list[Op]]
     alike: dict[Op, list[int]]
+    ins: dict[Op, list[int]]
 
 
 OUTSIDE = {
@@ -114,6 +116,7 @@ class Fuser:
         self.behind = set[Op]()
         self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
         self.alike: dict[Op, list[int]] = {}
+        self.ins: dict[Op, list[int]] = {}
 
     def fusions(self) -> Fusions:
         """Fuse into the last equation first, and into each the last of its operands first."""
@@ -129,7 +132,7 @@ class Fuser:
                 self.take_in(op, self.is_fused)
         for op in self.gone:
             del self.parts[op]
-        return Fusions(self.users, self.parts, self.alike)
+        return Fusions(self.users, self.parts, self.alike, self.ins)
 
     def grow(self, op: Op) -> None:
         """Note what a library takes in behind a reduction: each equation that alone uses what is before it."""
@@ -184,6 +187,7 @@ class Fuser:
                 for y in made.operands():
                     self.drop(y, made)
         self.alike[op] = [x for x, how in reads.items() if how == SAME]
+        self.ins[op] = [*reads]
 
     def drop(self, x: int, op: Op) -> None:
         """Forget a user of a value: the last one comes into its place, as in XLA's lists."""

@@ -135,7 +135,7 @@ class _Layout(Operations):
         given = [*range(self.num_given), *before]
         args = {-1, *(_root(owner, v) for v in given)}  # and forms of constants
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
-        made_at = self.depth_first(barriers=False)  # which the compiler has taken out by now
+        made_at = self.depth_first(fused)  # the compiler has taken the barriers out by now
         made = {
             root: Buffer(self.sizes[root], *spans[root], self.path)
             for root in sorted(spans.keys() - args, key=made_at.__getitem__)
@@ -280,12 +280,12 @@ class _Layout(Operations):
 
     def bring_into_post_order(self) -> None:
         """Bring the equations into the order in which a compiler gets them: depth first from the results."""
-        self.reached = self.depth_first(barriers=True)
+        self.reached = self.depth_first()
         ordered = dict.fromkeys(self.maker[v] for v in self.reached if v in self.maker)
         self.ops = [*ordered, *(op for op in self.ops if op not in ordered)]
 
-    def depth_first(self, barriers: bool) -> dict[int, int]:
-        """The values in the order in which they are reached, with its numbers: as given, or without barriers."""
+    def depth_first(self, fused: Fusions | None = None) -> dict[int, int]:
+        """The values in the order in which they are reached, with its numbers: as given, or fused, without barriers."""
         reached: dict[int, int] = {}
         for root in [*self.results, *chain.from_iterable(op.outs for op in self.ops)]:
             stack = [root] if root >= 0 else []
@@ -293,8 +293,8 @@ class _Layout(Operations):
                 v = stack[-1]
                 op = self.maker.get(v)
                 ins = op.ins if op else []
-                if op and op.view and not barriers:
-                    ins = [op.ins[op.outs.index(v)]]
+                if op and fused:
+                    ins = [op.ins[op.outs.index(v)]] if op.view else fused.ins.get(op, ins)
                 waiting = [x for x in ins if x >= 0 and x not in reached]
                 if not waiting:
                     reached.setdefault(stack.pop(), len(reached))
