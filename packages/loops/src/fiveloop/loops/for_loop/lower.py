@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,10 @@ from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.primitives.slots import room_beside
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
 from fiveloop.loops.progress.rules import ProgressEffect
+
+LITTLE, SHARE = 32_768, 16
+"""What is made before a loop, to be used in it, may take so many bytes, or one part in so many of all that it is given.
+"""
 
 
 def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValue]:
@@ -140,9 +143,13 @@ class _Steps:
         return self.p.nsteps // 16 if may_end else self.p.nsteps
 
     def _room(self) -> float:
-        """How many bytes that may take: few if the user bounds the memory. What is stacked is no state."""
+        """How many bytes that may take: few if the user bounds the memory, or few beside all that the loop is given.
+
+        What is stacked is no state.
+        """
         if self.p.slots is None:
-            return inf
+            given = prims.bytes_of(self.p.body.in_avals)
+            return max(LITTLE, given // SHARE) if ir.is_constant(given) else LITTLE
         carried = self.p.body.in_avals[1 + self.p.num_consts :]
         states = [a for a in carried if a.shape[:1] != (self.p.nsteps,)]
         return room_beside(self.p.slots, states)
