@@ -8,7 +8,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.core.primitives import running, shape, windows
+from fiveloop.core.primitives import dot, running, shape, windows
 
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
@@ -69,6 +69,14 @@ def is_reshaped(eqn: ir.Eqn) -> bool:
     if eqn.primitive is not prims.dot_general_p:
         return False
     return eqn.outvars[0].aval.ndim > len(eqn.params.batch[0]) + 2
+
+
+def transposed_before_loops(eqn: ir.Eqn) -> int | None:
+    """Which operand of a product is a matrix that is transposed before a loop around it, to be faster, if one is."""
+    if eqn.primitive is not prims.dot_general_p:
+        return None
+    found = dot.better_transposed([a.aval for a in eqn.invars], eqn.params)
+    return None if found is None else found[0]
 
 
 def is_of_vectors(eqn: ir.Eqn) -> bool:

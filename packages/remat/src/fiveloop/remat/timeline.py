@@ -17,6 +17,7 @@ from itertools import accumulate, chain
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
+from fiveloop.core.primitives import dot
 from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
@@ -150,6 +151,7 @@ class _Layout(Operations):
         here, invariant = self.out_of_loops([*inner], fixed)
         buffers += here
         invariant += [Invariant(self.whole(v), fixed[v]) for v in before]
+        invariant += self.transposed_before(fixed)
         eqns = tuple(op.eqn for op in self.ops)
         numbers = tuple(op.number for op in self.ops)
         return Timeline(eqns, tuple(buffers), inner, numbers, tuple(invariant))
@@ -201,6 +203,18 @@ class _Layout(Operations):
                 else:
                     here.append(replace(buffer, start=k, end=k))
         return here, further
+
+    def transposed_before(self, fixed: dict[int, frozenset[int]]) -> list[Invariant]:
+        """The matrices from outside of a loop that are transposed before it, to be multiplied with vectors."""
+        found = dict[int, Invariant]()
+        room = dot.room_before_loops(sum(self.sizes[: self.num_given]))
+        for op in self.ops if fixed else ():
+            side = kinds.transposed_before_loops(op.eqn)
+            if side is not None and op.ins[side] in fixed and self.sizes[op.ins[side]] <= room:
+                v = op.ins[side]
+                buffer = Buffer(self.sizes[v], op.eqn, 0, 0, 0, self.path)
+                found[v] = Invariant(buffer, fixed[v])
+        return [*found.values()]
 
     def whole(self, v: int) -> Buffer:
         """The buffer of a value that is computed before all else."""

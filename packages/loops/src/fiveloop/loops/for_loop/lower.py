@@ -8,15 +8,12 @@ import numpy as np
 
 from fiveloop.core import ir, prims
 from fiveloop.core.backend import hlo
+from fiveloop.core.primitives import dot
 from fiveloop.loops.analysis.ahead import fetched_ahead
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.primitives.slots import room_beside
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
 from fiveloop.loops.progress.rules import ProgressEffect
-
-LITTLE, SHARE = 32_768, 16
-"""What is made before a loop, to be used in it, may take so many bytes, or one part in so many of all that it is given.
-"""
 
 
 def for_lower(ctx: Any, operands: hlo.IRValues, p: ForParams) -> list[hlo.IRValue]:
@@ -149,7 +146,7 @@ class _Steps:
         """
         if self.p.slots is None:
             given = prims.bytes_of(self.p.body.in_avals)
-            return max(LITTLE, given // SHARE) if ir.is_constant(given) else LITTLE
+            return dot.room_before_loops(given if ir.is_constant(given) else 0)
         carried = self.p.body.in_avals[1 + self.p.num_consts :]
         states = [a for a in carried if a.shape[:1] != (self.p.nsteps,)]
         return room_beside(self.p.slots, states)
