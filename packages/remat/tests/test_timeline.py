@@ -137,6 +137,16 @@ def test_the_results_of_a_loop_may_come_out_in_their_own_order() -> None:
     assert planned <= 1.01 * upper(make_jaxpr(f)(*args)).peak <= 1.05 * planned
 
 
+def test_a_matrix_that_is_transposed_before_a_loop_takes_memory() -> None:
+    """The cotangents of few rows are multiplied with the transposed weights, which the loop in reverse is given."""
+    outs = lambda h, y: (fnp.tanh(h @ WIDE[:64, :64] + y), None)
+    loss = lambda h, ys: (scan(outs, h, ys)[0] ** 2).sum()
+    args = np.ones((4, 64), np.float32), np.ones((16, 4, 64), np.float32)
+    planned = jit(grad(loss)).lower(*args).compile().memory_analysis().temp
+    simulated = upper(make_jaxpr(grad(loss))(*args)).peak
+    assert planned <= 1.01 * simulated <= 1.1 * planned
+
+
 def test_a_loop_needs_its_carry_and_one_step() -> None:
     def steps(x: Any) -> Any:
         return scan(lambda h, _: ((h @ x) @ x, None), x @ x, length=100)[0].sum()

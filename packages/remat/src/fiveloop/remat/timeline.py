@@ -206,14 +206,17 @@ class _Layout(Operations):
 
     def transposed_before(self, fixed: dict[int, frozenset[int]]) -> list[Invariant]:
         """The matrices from outside of a loop that are transposed before it, to be multiplied with vectors."""
-        found = dict[int, Invariant]()
+        found = dict[object, Invariant]()
         room = dot.room_before_loops(sum(self.sizes[: self.num_given]))
-        for op in self.ops if fixed else ():
+        for op in self.ops if self.wide and self.role == "loop" else ():
             side = kinds.transposed_before_loops(op.eqn)
-            if side is not None and op.ins[side] in fixed and self.sizes[op.ins[side]] <= room:
-                v = op.ins[side]
-                buffer = Buffer(self.sizes[v], op.eqn, 0, 0, 0, self.path)
-                found[v] = Invariant(buffer, fixed[v])
+            if side is None or (op.ins[side] >= 0 and op.ins[side] not in fixed):
+                continue
+            matrix = op.eqn.invars[side]
+            size = self.size(matrix.aval)
+            if size <= room:
+                buffer = Buffer(size, op.eqn, 0, 0, 0, self.path)
+                found[matrix] = Invariant(buffer, fixed.get(op.ins[side], frozenset()))
         return [*found.values()]
 
     def whole(self, v: int) -> Buffer:
