@@ -123,30 +123,6 @@ def test_the_tables_and_whole_lines_of_small_loops_are_in_the_upper_figure() -> 
     assert 0.95 * compiled <= line.peak + 128 <= 1.1 * compiled
 
 
-def test_the_results_of_a_loop_may_come_out_in_their_own_order() -> None:
-    """The gradient of the weights is two products: one waits for a result of the loop that comes last, or first."""
-
-    def loss(w: Any, x: Any) -> Any:
-        def step(h: Any, y: Any) -> tuple[Any, None]:
-            return fnp.tanh((h + y) @ w), None
-
-        return (scan(step, fnp.tanh(x @ w), np.ones((16, 64), np.float32))[0] ** 2).sum()
-
-    f, args = grad(loss, argnums=(0, 1)), (WIDE[:64, :64], np.ones((4, 64), np.float32))
-    planned = jit(f).lower(*args).compile().memory_analysis().temp
-    assert planned <= 1.01 * upper(make_jaxpr(f)(*args)).peak <= 1.05 * planned
-
-
-def test_a_matrix_that_is_transposed_before_a_loop_takes_memory() -> None:
-    """The cotangents of few rows are multiplied with the transposed weights, which the loop in reverse is given."""
-    outs = lambda h, y: (fnp.tanh(h @ WIDE[:64, :64] + y), None)
-    loss = lambda h, ys: (scan(outs, h, ys)[0] ** 2).sum()
-    args = np.ones((4, 64), np.float32), np.ones((16, 4, 64), np.float32)
-    planned = jit(grad(loss)).lower(*args).compile().memory_analysis().temp
-    simulated = upper(make_jaxpr(grad(loss))(*args)).peak
-    assert planned <= 1.01 * simulated <= 1.1 * planned
-
-
 def test_a_loop_needs_its_carry_and_one_step() -> None:
     def steps(x: Any) -> Any:
         return scan(lambda h, _: ((h @ x) @ x, None), x @ x, length=100)[0].sum()

@@ -33,9 +33,10 @@ def in_one_loop(step: Any) -> Any:
 
 
 def in_two_loops(step: Any) -> Any:
-    inner = lambda w: (
-        lambda c, _: (scan(lambda c, _: (step(w, c), None), c, None, length=3)[0], None)
-    )
+    def inner(w: Any) -> Any:
+        once = lambda c, _: (step(w, c), None)
+        return lambda c, _: (scan(once, c, None, length=3)[0], None)
+
     return lambda w, x: scan(inner(w), x, None, length=4)[0]
 
 

@@ -543,33 +543,6 @@ def test_a_branch_in_three_loops_keeps_within_a_budget() -> None:
     assert jit(grad(f)).lower(ws, rows).compile().memory_analysis().temp <= 1.05 * size
 
 
-VECTOR = np.random.default_rng(1).standard_normal(256).astype(np.float32)
-TABLES = np.random.default_rng(2).standard_normal((8, 32, 256)).astype(np.float32) * 0.1
-
-
-@pytest.mark.parametrize(
-    ("step", "x"),
-    [
-        (lambda x: sp.tanh((x[:, None, :32] * 1.1) @ TABLES)[:, 0] + x, TABLES[:, 0]),
-        (lambda x: sp.tanh(x @ TABLES[0].T @ TABLES[0]) + x, VECTOR),
-    ],
-    ids=["in batches", "alone"],
-)
-def test_what_is_computed_of_products_with_vectors_is_not_in_their_places(
-    step: Any, x: Any
-) -> None:
-    """The compiler drops an axis of one where it reads such a product."""
-
-    def steps(x: Any) -> Any:
-        for _ in range(4):
-            x = step(x)
-        return (x * x).sum()
-
-    f = checkpoint(steps, budget=0.0)
-    size = chosen(f, x).least
-    assert jit(grad(f)).lower(x).compile().memory_analysis().temp <= 1.05 * size
-
-
 def test_a_program_that_calls_back_keeps_within_a_budget() -> None:
     seen: list[float] = []
 
@@ -598,18 +571,3 @@ def test_numbers_of_two_bytes_are_kept_in_four_as_the_compiler_does(dtype: Any) 
         size = choice.budget.bytes_of(choice.least, choice.everything)
         compiled = jit(grad(f)).lower(ws, X).compile()
         assert compiled.memory_analysis().temp <= 1.05 * size
-
-
-def test_what_a_loop_changes_and_another_equation_reads_is_copied_once_it_is_there() -> None:
-    """The second loop hands cotangents to the backward pass of the first, and a product reads them, too."""
-
-    def loops(w: Any, x: Any) -> Any:
-        h, ys = scan(lambda h, _: (sp.tanh(h @ w), h), x, None, length=8)
-        g, _ = scan(lambda g, y: (sp.sin(g @ w + y), None), h, ys, reverse=True)
-        return (g * h).sum()
-
-    args = WS[0][:32, :32], X[:64, :32]
-    f = checkpoint(loops, budget=1 / 9)
-    choice = chosen(f, *args)
-    temp = jit(grad(f, argnums=(0, 1))).lower(*args).compile().memory_analysis().temp
-    assert temp <= 1.05 * choice.allowed

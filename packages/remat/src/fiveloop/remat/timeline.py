@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 
 from fiveloop.core import Jaxpr, ir, rules
+from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
-from fiveloop.core.primitives import dot
 from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
@@ -207,7 +207,7 @@ class _Layout(Operations):
     def transposed_before(self, fixed: dict[int, frozenset[int]]) -> list[Invariant]:
         """The matrices from outside of a loop that are transposed before it, to be multiplied with vectors."""
         found = dict[object, Invariant]()
-        room = dot.room_before_loops(sum(self.sizes[: self.num_given]))
+        room = hlo.room_before_loops(sum(self.sizes[: self.num_given]))
         for op in self.ops if self.wide and self.role == "loop" else ():
             side = kinds.transposed_before_loops(op.eqn)
             if side is None or (op.ins[side] >= 0 and op.ins[side] not in fixed):

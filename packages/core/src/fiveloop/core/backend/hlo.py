@@ -24,7 +24,8 @@ from .hlo_builder import case as case, constant as constant, custom_call as cust
 from .hlo_builder import element_type as element_type, generic as generic, if_ as if_
 from .hlo_builder import int_array as int_array, int_list as int_list
 from .hlo_builder import optimization_barrier as optimization_barrier, tensor_type as tensor_type
-from .hlo_builder import to_memory as to_memory, while_ as while_
+from .hlo_builder import room_before_loops as room_before_loops, to_memory as to_memory
+from .hlo_builder import while_ as while_
 from .hlo_elementwise import BOOL, binary, real_part, require_same_type, unary
 from .hlo_elementwise import COMBINERS as COMBINERS, Binary as Binary, Unary as Unary, add as add
 from .hlo_elementwise import and_ as and_, clamp as clamp, compare as compare, identity as identity

@@ -446,6 +446,15 @@ def _with_point(decimal: str) -> str | None:
     return f"{mantissa}{e}{exponent}"
 
 
+LITTLE, SHARE = 32_768, 16
+"""The bytes of what is made before a loop to be used in it: so many, or one part in so many of what it is given."""
+
+
+def room_before_loops(given: int) -> int:
+    """How many bytes a value may have that is made before a loop which is given so many bytes."""
+    return max(LITTLE, given // SHARE)
+
+
 def while_(
     b: Builder,
     init: IRValues,

@@ -137,15 +137,6 @@ versions of jaxlib with 22 matrices, of 4 x 64 to 1024 x 256, 2 to 256 vectors, 
 """
 
 
-LITTLE, SHARE = 32_768, 16
-"""A matrix that is transposed takes memory: so many bytes, or one part in so many of what the loop is given."""
-
-
-def room_before_loops(given: int) -> int:
-    """How many bytes a matrix may have that is transposed before a loop which is given so many bytes."""
-    return max(LITTLE, given // SHARE)
-
-
 def _dot_lower(ctx: Any, xs: hlo.IRValues, p: DotParams) -> list[hlo.IRValue]:
     """A product; in a loop, that of vectors with a matrix from outside of it may take the matrix transposed."""
     out = ctx.avals_out[0].dtype

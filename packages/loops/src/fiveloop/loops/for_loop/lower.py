@@ -8,7 +8,6 @@ import numpy as np
 
 from fiveloop.core import ir, prims
 from fiveloop.core.backend import hlo
-from fiveloop.core.primitives import dot
 from fiveloop.loops.analysis.ahead import fetched_ahead
 from fiveloop.loops.primitives.for_loop import INDEX, ForParams
 from fiveloop.loops.primitives.slots import room_beside
@@ -146,7 +145,7 @@ class _Steps:
         """
         if self.p.slots is None:
             given = prims.bytes_of(self.p.body.in_avals)
-            return dot.room_before_loops(given if ir.is_constant(given) else 0)
+            return hlo.room_before_loops(given if ir.is_constant(given) else 0)
         carried = self.p.body.in_avals[1 + self.p.num_consts :]
         states = [a for a in carried if a.shape[:1] != (self.p.nsteps,)]
         return room_beside(self.p.slots, states)
