@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveloop.core import debug_nans, grad, jit, jvp, make_jaxpr, vmap
+from fiveloop.core import closed_call, custom_vjp, debug_nans, grad, jit, jvp, make_jaxpr, vmap
 from fiveloop.core.passes import run_passes
 from fiveloop.core.primitives.elementwise import exp
 from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.loops import explain, for_loop, fori_loop, planning, scan
 from fiveloop.state import check, checkify, debug_print, new_ref
+from fiveloop.testing.core.compare import assert_close
 from fiveloop.testing.core.gradcheck import check_grads
 from fiveloop.testing.core.samples import sample
 from fiveloop.testing.loops.laws import check_function, check_law_planning
@@ -164,6 +165,17 @@ def test_effects_stay_where_they_are(capfd: pytest.CaptureFixture[str]) -> None:
 
     jit(lambda: fori_loop(0, 3, body, 0))()
     assert capfd.readouterr().out.count("7") == 3
+
+
+@pytest.mark.parametrize("call", [lambda f: f, jit, closed_call])
+@pytest.mark.parametrize("until", [None, lambda c: c > 100])
+def test_bwd_runs_in_each_step(call: Any, until: Any) -> None:
+    """It need not be linear: the sum of what is clipped is not the sum, clipped."""
+    f: Any = custom_vjp(lambda x: exp(sin(sin(x))))
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (ct.clip(-1.0, 1.0),))
+    factors = np.array([2.0, 0.25, -2.5])
+    total = lambda x: scan(lambda c, a: (c + a * call(f)(x), None), 0.0 * x, factors, until=until)
+    assert_close(jit(grad(lambda x: total(x)[0]))(0.5), np.float32(0.25))
 
 
 def test_a_check_is_made_in_the_loop() -> None:

@@ -31,6 +31,7 @@ class LinearRule(Rule):
 
     kind = "bwd"
     transposes = True
+    has_bwd = True
     backward: Backward
     forward: Forward | None
     num_known: int

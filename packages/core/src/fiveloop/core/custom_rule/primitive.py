@@ -74,14 +74,16 @@ class Rule:
     """How an equation is differentiated, and transposed where it is linear; compared by identity.
 
     The printer shows `kind`. `transposes` says that the rule has a transpose of its own; otherwise the jaxpr is
-    transposed. `ignores_closed` says that results do not depend on values that the user's functions close over, as a
-    solution does not depend on the solver. `keeps_traced` tells the leak checker that such values are held on purpose.
-    `holds_traced` says that functions which run operation by operation may close over traced values, and `home` is the
-    trace that they were called under, None for staged functions. `batches` says that the rule has a `batch` of its own.
+    transposed. `has_bwd` says that its tangents are transposed by a function of the user's. `ignores_closed` says that
+    results do not depend on values that the user's functions close over, as a solution does not depend on the solver.
+    `keeps_traced` tells the leak checker that such values are held on purpose. `holds_traced` says that functions which
+    run operation by operation may close over traced values, and `home` is the trace that they were called under, None
+    for staged functions. `batches` says that the rule has a `batch` of its own.
     """
 
     kind = "rule"
     transposes = False
+    has_bwd = False
     ignores_closed = False
     keeps_traced = True
     batches = False
@@ -124,6 +126,7 @@ class RuleAround(Rule):
         self.inner = inner
         self.kind = inner.rule.kind
         self.transposes = inner.rule.transposes
+        self.has_bwd = inner.rule.has_bwd
         self.ignores_closed = inner.rule.ignores_closed
         self.holds_traced = inner.rule.holds_traced
         self.home = inner.rule.home
@@ -185,6 +188,20 @@ class PrimalTrace(tracer.Trace):
     def primal(self, x: Any) -> Any:
         """A value without its tangent; a zero as it is."""
         return x.primal if isinstance(x, transforms.JvpTracer) and x.owner is self.of else x
+
+
+def has_bwd(eqn: ir.Eqn) -> bool:
+    """Whether an equation, or one inside of it, is differentiated by a function of the user's that need not be linear.
+
+    Then several of its calls must not become one before they are differentiated.
+    """
+    is_rule = eqn.primitive is custom_rule_p
+    return (is_rule and eqn.params.rule.has_bwd) or any(map(_holds_bwd, ir.jaxprs_in(eqn.params)))
+
+
+@ir.once_per_jaxpr
+def _holds_bwd(jaxpr: ir.Jaxpr) -> bool:
+    return any(map(has_bwd, jaxpr.eqns))
 
 
 def by_rule(

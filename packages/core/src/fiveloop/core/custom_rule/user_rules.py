@@ -69,6 +69,7 @@ class VjpRule(UserRule):
     """A function with fwd and bwd, and perhaps a jvp, which then is its forward mode."""
 
     kind = "vjp"
+    has_bwd = True
     fwd: FlatFwd
     bwd_name: str
     flat_jvp: FlatJvp | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass, replace
@@ -31,15 +31,22 @@ class Invariant:
     told: list[record.Decision]
 
 
-def invariant_part(body: Jaxpr, num_consts: int, num_refs: int | None = None) -> Invariant:
+def invariant_part(
+    body: Jaxpr,
+    num_consts: int,
+    num_refs: int | None = None,
+    stays: Callable[[ir.Eqn], bool] = lambda eqn: False,
+) -> Invariant:
     """What is worth computing once, of the constants and of what Refs hold that no step changes: the first ones.
+
+    Equations that have to stay are done in each step.
 
     body : [i, *consts, *refs, *rest] -> [*outs]
     """
     _, *binders = body.invars
     fixed = binders[:num_consts]
     refs = set(binders[num_consts:][:num_refs]) - ir.mutated(body)
-    movable = _movable(body, fixed, refs)
+    movable = _movable(body, fixed, refs, stays)
     results: list[ir.Var] = []
     told: list[record.Decision] = []
     taken: set[int] = set()
@@ -68,7 +75,10 @@ def invariant_part(body: Jaxpr, num_consts: int, num_refs: int | None = None) ->
 
 
 def _movable(
-    body: Jaxpr, fixed: Collection[ir.Var], refs: Collection[ir.Var]
+    body: Jaxpr,
+    fixed: Collection[ir.Var],
+    refs: Collection[ir.Var],
+    stays: Callable[[ir.Eqn], bool],
 ) -> dict[ir.Var, ir.Eqn]:
     """The equations that give the same in all steps and do nothing else, by their results."""
     same, found = set(fixed), dict[ir.Var, ir.Eqn]()
@@ -76,7 +86,7 @@ def _movable(
         operands = ir.used_vars(eqn.invars)
         if eqn.primitive is primitives.get_p and eqn.invars[0] in refs:
             operands.discard(eqn.invars[0])
-        elif eqn.effects or eqn.primitive.creates_state:
+        elif eqn.effects or eqn.primitive.creates_state or stays(eqn):
             continue
         if operands <= same:
             same |= set(eqn.outvars)

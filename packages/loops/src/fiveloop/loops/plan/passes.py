@@ -8,6 +8,7 @@ from operator import is_
 
 from fiveloop.core import Jaxpr, ir, passes, rules, transforms, util
 from fiveloop.core.closed_call import closed_call_p
+from fiveloop.core.custom_rule import has_bwd
 from fiveloop.core.trace.tracer import is_eager
 from fiveloop.loops.analysis import operands
 from fiveloop.loops.analysis.accesses import Around, around, element_added_to
@@ -45,13 +46,14 @@ def _rewriting(step: Callable[[Jaxpr], tuple[Jaxpr, list[Decision]]]) -> BodyPas
 def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
     """The body, with invariant values computed before the loop and passed as constants; unused constants are removed.
 
-    Outside of traces the pass `plan` does this, so that one program computes everything.
+    What has a bwd stays: the loop may be differentiated yet, and then that has to run once for each step. Outside of
+    traces the pass `plan` does this, so that one program computes everything.
     """
     if nsteps < 2 or is_eager():
         return traced
     i, *binders = traced.jaxpr.invars
     num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)
-    found = hoist.invariant_part(traced.jaxpr, num_consts, len(traced.refs))
+    found = hoist.invariant_part(traced.jaxpr, num_consts, len(traced.refs), has_bwd)
     traced = replace(traced, told=[*traced.told, *found.told])
     if not found.results:
         return traced
