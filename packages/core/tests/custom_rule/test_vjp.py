@@ -76,6 +76,19 @@ def test_what_all_examples_share_gets_the_sum(outer: Function) -> None:
 
 
 @pytest.mark.parametrize("outer", WRAPS)
+@pytest.mark.parametrize("keep", [lambda x, y: x, lambda x, y: (x, y), lambda x, y: ()])
+def test_bwd_gets_the_cotangent_of_each_lane(outer: Function, keep: Function) -> None:
+    """It need not be linear: the sum of what is clipped is not the sum, clipped."""
+    f: Any = custom_vjp(lambda x, y: x + y)
+    f.defvjp(lambda x, y: (x + y, keep(x, y)), lambda res, ct: (ct.clip(-1.0, 1.0), ct))
+    for call in (f, jit(f), closed_call(f)):
+        lanes = lambda x, call=call: vmap(call, (None, 0))(x, X) @ np.array([2.0, 0.25, -2.5])
+        assert_near(outer(grad(lanes))(X[0]), 0.25)
+        twice = lambda x, call=call: vmap(lambda c: c * vmap(call, (None, 0))(x, c * X))(X).sum()
+        assert_near(outer(grad(twice))(X[0]), 9.0)
+
+
+@pytest.mark.parametrize("outer", WRAPS)
 def test_higher_derivatives(outer: Function) -> None:
     x, y = np.float64(2.0), np.float64(3.0)
     assert_near(outer(grad(grad(steep), 1))(x, y), 10.0)

@@ -83,7 +83,8 @@ class BatchedRule(primitive.RuleAround):
         """The rule of one example on the whole batch."""
         flat = primitive.Masked(self._jvp_of_one, len(primals), tangents)
         dims = [d for d, t in zip(self.dims, tangents, strict=True) if not isinstance(t, ad.Zero)]
-        results, found = self._batch(flat, [*primals, *flat.dots], [*self.dims, *dims])
+        moved, dims = self._moved_by_lanes(flat.dots, dims)
+        results, found = self._batch(flat, [*primals, *moved], [*self.dims, *dims])
         num = flat.num_outs
         # A result and its tangent have the batch in the same place.
         there = iter(found[num:])
@@ -94,6 +95,20 @@ class BatchedRule(primitive.RuleAround):
         outs, dots = flat.apart(results)
         full = zip(outs, dots, real, strict=True)
         return outs, [t if r and t is not None else transforms.zero_like(x) for x, t, r in full]
+
+    def _moved_by_lanes(
+        self, dots: list[Value], dims: list[int | None]
+    ) -> tuple[list[Value], list[int | None]]:
+        """Tangents of which one has the batch, if a bwd goes back from them: it gets the cotangents of each lane apart.
+
+        It need not be linear, so for their sum it may give something else.
+        """
+        small = [k for k, t in enumerate(dots) if not t.aval.accumulates]
+        if not self.has_bwd or self.shared or not small or any(d is not None for d in dims):
+            return dots, dims
+        first = min(small, key=lambda k: dots[k].ndim)
+        dots[first], dims[first] = transforms.move_batch(dots[first], self.size, None), 0
+        return dots, dims
 
     def _jvp_of_one(self, primals: ad.Values, tangents: ad.Tangents) -> ad.Duals:
         pairs = zip(primals, tangents, strict=True)
