@@ -174,8 +174,12 @@ def test_bwd_runs_in_each_step(call: Any, until: Any) -> None:
     f: Any = custom_vjp(lambda x: exp(sin(sin(x))))
     f.defvjp(lambda x: (f(x), None), lambda _, ct: (ct.clip(-1.0, 1.0),))
     factors = np.array([2.0, 0.25, -2.5])
-    total = lambda x: scan(lambda c, a: (c + a * call(f)(x), None), 0.0 * x, factors, until=until)
-    assert_close(jit(grad(lambda x: total(x)[0]))(0.5), np.float32(0.25))
+
+    def total(x: Any) -> Any:
+        step = lambda c, a: (c + a * call(f)(x), None)
+        return scan(step, 0.0 * x, factors, until=until)[0]
+
+    assert_close(jit(grad(total))(0.5), np.float32(0.25))
 
 
 def test_a_check_is_made_in_the_loop() -> None:

@@ -86,9 +86,9 @@ def _movable(
         operands = ir.used_vars(eqn.invars)
         if eqn.primitive is primitives.get_p and eqn.invars[0] in refs:
             operands.discard(eqn.invars[0])
-        elif eqn.effects or eqn.primitive.creates_state or stays(eqn):
+        elif eqn.effects or eqn.primitive.creates_state:
             continue
-        if operands <= same:
+        if operands <= same and not stays(eqn):
             same |= set(eqn.outvars)
             found.update(dict.fromkeys(eqn.outvars, eqn))
     return found
