@@ -41,7 +41,7 @@ FUNCTION, OF_ONE_KERNEL, OF_SEVERAL = 16, 2, 4
 step on small arrays may compute: if it is one kernel, and if it is several. With numbers alone it may compute any.
 
 Above these, two steps to a turn took up to 1.9 times as long on two versions of jaxlib; above 40 elements arithmetic
-alone took up to 3.8 times. Measured on 45 steps, of 1 to 1,024 elements.
+alone took up to 3.8 times. Measured on 50 steps, of 1 to 1,024 elements.
 """
 LONG, BRIEF = 100_000, 70
 """Steps of a loop from which on, and operations of a step up to which, a turn has twice as many steps as by `TURNS`.
