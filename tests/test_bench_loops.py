@@ -40,6 +40,7 @@ SMALL = {
     "three_deep": 4,
     "group": 20,
     "lanes": 20,
+    "transport": 6,
 }
 STEP = 1e-6
 

@@ -29,6 +29,7 @@ SIZES = {
     "three_deep": (24, 36, 48),
     "group": (250, 500, 1_000),
     "lanes": (250, 500, 1_000),
+    "transport": (64, 128, 256),
 }
 EXPONENTS = {
     "edit_distance": 2,
@@ -37,6 +38,7 @@ EXPONENTS = {
     "shortest_paths": 3,
     "life": 2,
     "three_deep": 3,
+    "transport": 2,
 }
 """Of the number of elements that a loop works on, where it is not the size."""
 

@@ -16,6 +16,7 @@ from benchmarks.loops.inputs import (
     PASSED,
     PLACES,
     ROW,
+    SCALINGS,
     WIDTH,
 )
 from benchmarks.loops.transforms import Data, program
@@ -249,6 +250,12 @@ def lanes(data: Data) -> Any:
     return core.vmap(lambda x: scan(step, 0.0, x)[1], 1, 1)(data["x"])
 
 
+def transport(data: Data) -> Any:
+    """The row scalings of Sinkhorn's algorithm."""
+    step = lambda _, u: steps.scaled(data["kernel"], data["mass"], u)
+    return fori_loop(0, SCALINGS, step, data["mass"])
+
+
 LOOPS = {
     "recurrence": recurrence,
     "lstm": lstm,
@@ -270,6 +277,7 @@ LOOPS = {
     "three_deep": three_deep,
     "group": group,
     "lanes": lanes,
+    "transport": transport,
 }
 
 

@@ -24,6 +24,7 @@ WRT = {
     "weights": ("weights", "h"),
     "group": ("x",),
     "lanes": ("x",),
+    "transport": ("kernel", "mass"),
 }
 """The loops that have a gradient, and with respect to which arguments."""
 
@@ -47,6 +48,7 @@ TIME_STEP = 0.01  # of the ODEs
 PATHS, UNKNOWNS, HIDDEN = 32, 8, 32  # of the neural ODE
 ROW = 64  # of the rows written through a Ref
 CELLS = 256  # of the lanes in the second axis
+SCALINGS = 100  # of the plan of optimal transport
 STATE = 256  # of the loop with weights in a Ref
 PASSED = 0.2  # what a cell of the cube passes to each neighbour
 LANE, DEAR_STEPS, DEAR_SHARE = 64, 64, 10  # of the lanes: elements, steps, one in how many
@@ -72,6 +74,7 @@ def result_shape(loop: str, size: int) -> tuple[int, ...]:
         "weights": (STATE,),
         "group": (size, LANE),
         "lanes": (size, CELLS),
+        "transport": (size,),
     }[loop]
 
 
@@ -135,6 +138,8 @@ def _own(loop: str, size: int, draw: np.random.Generator) -> Arrays:
             return {"x": normal((size, ROW))}
         case "lanes":
             return {"x": normal((size, CELLS))}
+        case "transport":
+            return {"kernel": uniform(0.5, 1.5, (size, size)), "mass": uniform(0.5, 1.5, size)}
         case "weights":
             return {"weights": normal((STATE, STATE)) / STATE**0.5, "h": normal(STATE)}
         case "three_deep":

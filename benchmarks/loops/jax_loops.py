@@ -17,6 +17,7 @@ from benchmarks.loops.inputs import (
     ITEMS_PER_BIN,
     PLACES,
     ROW,
+    SCALINGS,
     WIDTH,
 )
 from benchmarks.loops.transforms import Data
@@ -183,6 +184,12 @@ def lanes(data: Data) -> Any:
     return jax.vmap(lambda x: scan(step, 0.0, x)[1], 1, 1)(data["x"])
 
 
+def transport(data: Data) -> Any:
+    """The row scalings of Sinkhorn's algorithm."""
+    step = lambda _, u: steps.scaled(data["kernel"], data["mass"], u)
+    return fori_loop(0, SCALINGS, step, data["mass"])
+
+
 LOOPS = {
     "recurrence": recurrence,
     "lstm": lstm,
@@ -203,4 +210,5 @@ LOOPS = {
     "weights": weights,
     "group": group,
     "lanes": lanes,
+    "transport": transport,
 }

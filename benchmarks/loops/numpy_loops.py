@@ -13,6 +13,7 @@ from benchmarks.loops.inputs import (
     ITEMS_PER_BIN,
     PASSED,
     PLACES,
+    SCALINGS,
     TAPS,
 )
 from benchmarks.loops.transforms import Data, program
@@ -158,6 +159,14 @@ def weights(data: Data, count: int) -> Array:
     return h
 
 
+def transport(data: Data) -> Array:
+    """The row scalings of Sinkhorn's algorithm."""
+    u: Array = data["mass"]
+    for _ in range(SCALINGS):
+        u = steps.scaled(data["kernel"], data["mass"], u)
+    return u
+
+
 def three_deep(data: Data) -> Array:
     """Each cell of a cube passes a part of itself to three neighbours."""
     a = data["x"].tolist()
@@ -203,6 +212,7 @@ LOOPS = {
     "three_deep": three_deep,
     "group": group,
     "lanes": outputs,
+    "transport": transport,
 }
 
 

@@ -36,3 +36,13 @@ def test_a_matrix_that_is_transposed_before_a_loop_takes_memory() -> None:
     planned = jit(grad(loss)).lower(*args).compile().memory_analysis().temp
     simulated = upper(make_jaxpr(grad(loss))(*args)).peak
     assert planned <= 1.01 * simulated <= 1.1 * planned
+
+
+def test_a_matrix_is_transposed_before_a_loop_that_multiplies_its_transpose() -> None:
+    """The steps multiply few rows with the transposed weights: what is transposed before it are the weights."""
+    steps = lambda h, y: (fnp.tanh(h @ W.T + y), None)
+    loss = lambda h, ys: (scan(steps, h, ys)[0] ** 2).sum()
+    args = np.ones((4, 64), np.float32), np.ones((16, 4, 64), np.float32)
+    planned = jit(loss).lower(*args).compile().memory_analysis().temp
+    simulated = upper(make_jaxpr(loss)(*args)).peak
+    assert planned <= 1.01 * simulated <= 1.1 * planned

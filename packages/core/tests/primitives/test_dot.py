@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fiveloop.core import grad, make_jaxpr, vmap
+from fiveloop.core import grad, jit, make_jaxpr, vmap
 from fiveloop.core.ir.avals import ShapedArray
-from fiveloop.core.primitives.broadcast import reduce_sum
+from fiveloop.core.primitives.broadcast import reduce_sum, transpose
 from fiveloop.core.primitives.dot import DotParams, dot, dot_general, dot_general_p, matmul
 from fiveloop.core.rules import cost_rules
 
@@ -96,6 +96,51 @@ def test_a_matrix_times_a_vector_of_each_lane_transposes_nothing() -> None:
     text = str(make_jaxpr(vmap(lambda x: dot(w, x)))(xs))
     assert "dot_general" in text
     assert "transpose" not in text
+
+
+@pytest.mark.parametrize(
+    ("product", "shape"),
+    [
+        (lambda w, v: dot(transpose(w), v), (32,)),
+        (lambda w, v: dot(v, transpose(w)), (40,)),
+        (lambda w, v: dot(transpose(transpose(w)), v), (40,)),
+        (lambda w, v: dot(v, transpose(w)), (1, 40)),
+        (lambda w, v: dot(v, transpose(w)), (3, 40)),
+        (lambda w, v: dot_general(transpose(w), v, (((1,), (1,)), ((), ()))), (1, 32)),
+        (lambda w, v: dot_general(v, transpose(w), (((0,), (1,)), ((), ()))), (32,)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.int32])
+def test_a_large_transpose_is_multiplied_as_the_matrix_it_is_made_of(
+    product: Any, shape: tuple[int, ...], dtype: Any
+) -> None:
+    w, v = ((9 * RNG.normal(size=s)).astype(dtype) for s in ((32, 40), shape))
+    text = jit(product).lower(w, v).as_text()
+    (line,) = (line for line in text.splitlines() if "dot_general" in line)
+    assert "tensor<32x40x" in line and "tensor<40x32x" not in line
+    got, want = jit(product)(w, v), product(w.astype(np.complex128), v.astype(np.complex128))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("product", "shapes"),
+    [
+        (lambda w, v: dot(transpose(w), v), [(31, 40), (31,)]),
+        (lambda w, v: dot(transpose(w), v), [(32, 31), (32,)]),
+        (lambda w, v: dot(v, transpose(w)), [(23, 50), (50,)]),
+        (lambda w, v: dot(transpose(w), v), [(40, 50), (40, 3)]),
+        (lambda w, v: dot(transpose(w), transpose(v)), [(40, 50), (50, 40)]),
+        (lambda w, v: dot_general(transpose(w, (0, 2, 1)), v, (((2,), (0,)), ((), ()))), [(2, 40, 50), (40,)]),
+        (lambda w, v: dot_general(transpose(w), v, (((0, 1), (1, 0)), ((), ()))), [(40, 50), (40, 50)]),
+    ],
+)  # fmt: skip
+def test_other_transposes_are_multiplied_as_they_are(product: Any, shapes: Any) -> None:
+    w, v = (RNG.normal(size=shape) for shape in shapes)
+    text = jit(product).lower(w, v).as_text()
+    (line,) = (line for line in text.splitlines() if "dot_general" in line)
+    found = f"tensor<{w.shape[1]}x{w.shape[0]}x"
+    assert found in line or len(shapes[0]) == 3
+    np.testing.assert_allclose(jit(product)(w, v), product(w, v), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dims", [(0, 0), (1, None), (None, 2), (2, 1), (3, 0)])

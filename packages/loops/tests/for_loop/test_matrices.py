@@ -111,6 +111,19 @@ def test_the_cotangents_of_rows_are_several_vectors() -> None:
     assert transposes(grad(rows, argnums=1), w, h) == [1]
 
 
+def test_a_transpose_that_is_multiplied_in_each_step_is_not_made_there() -> None:
+    """Rows of `w.T` are summed as they lie in `w`; those of `w`, of several vectors, are transposed before the loop."""
+    w, h = RNG.normal(size=(64, 64)).astype(np.float32) / 8, W[:, 0]
+    each = lambda w, h: fori_loop(0, 64, lambda _, h: tanh(w.T @ h), h)
+    text = jit(each).lower(w, h).as_text()
+    assert "[0] x [0] : (tensor<64x64xf32>, tensor<64xf32>)" in text
+    rows = lambda w, h: fori_loop(0, 64, lambda _, h: tanh(h @ w.T), h)
+    hs = RNG.normal(size=(4, 64)).astype(np.float32)
+    assert transposes(rows, w, hs) == [0, 1]  # the second has no use: XLA drops it
+    want = np.stack([jit(each)(w.T.copy(), h) for h in hs])
+    np.testing.assert_allclose(jit(rows)(w, hs), want, rtol=1e-4, atol=1e-5)
+
+
 def test_values_and_gradients_are_those_of_the_steps_alone() -> None:
     def steps(w: Any, h: Any) -> Any:
         for _ in range(64):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
+from fiveloop.core.backend import hlo
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.core.primitives import dot, running, shape, windows
 
@@ -71,12 +72,20 @@ def is_reshaped(eqn: ir.Eqn) -> bool:
     return eqn.outvars[0].aval.ndim > len(eqn.params.batch[0]) + 2
 
 
-def transposed_before_loops(eqn: ir.Eqn) -> int | None:
+def transposed_before_loops(eqn: ir.Eqn, made: Mapping[ir.Var, ir.Eqn]) -> int | None:
     """Which operand of a product is a matrix that is transposed before a loop around it, to be faster, if one is."""
     if eqn.primitive is not prims.dot_general_p:
         return None
-    found = dot.better_transposed([a.aval for a in eqn.invars], eqn.params)
+    xs = [_operand(a, made) for a in eqn.invars]
+    found = dot.better_transposed(*dot.without_transpose(xs, eqn.params))
     return None if found is None else found[0]
+
+
+def _operand(atom: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> hlo.IRValue:
+    """An operand as it would be lowered, with the matrix that it is the transpose of."""
+    eqn = ir.maker(atom, made, prims.transpose_p)
+    of = None if eqn is None or atom.aval.ndim != 2 else _operand(eqn.invars[0], made)
+    return hlo.IRValue("", atom.aval.shape, atom.aval.dtype, of)
 
 
 def is_of_vectors(eqn: ir.Eqn) -> bool:

@@ -208,8 +208,10 @@ class _Layout(Operations):
         """The matrices from outside of a loop that are transposed before it, to be multiplied with vectors."""
         found = dict[object, Invariant]()
         room = hlo.room_before_loops(sum(self.sizes[: self.num_given]))
-        for op in self.ops if self.wide and self.role == "loop" else ():
-            side = kinds.transposed_before_loops(op.eqn)
+        ops = self.ops if self.wide and self.role == "loop" else []
+        made = {v: op.eqn for op in ops for v in op.eqn.outvars}
+        for op in ops:
+            side = kinds.transposed_before_loops(op.eqn, made)
             if side is None or (op.ins[side] >= 0 and op.ins[side] not in fixed):
                 continue
             matrix = op.eqn.invars[side]

@@ -6,6 +6,7 @@ from math import prod
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ..dataclass import replace
 from . import hlo_elementwise as each
 from .hlo_builder import (
     Builder,
@@ -52,8 +53,11 @@ def transpose(b: Builder, x: IRValue, perm: Ints) -> IRValue:
     """Axes reordered: axis k of the result is axis `perm[k]` of `x`."""
     if tuple(perm) == tuple(range(len(x.shape))):
         return x
+    if x.transposed is not None:
+        return x.transposed
     text = f"stablehlo.transpose {x.name}, dims = {int_list(perm)}"
-    return b.emit_typed(text, [x], [x.shape[p] for p in perm], x.dtype)
+    out = b.emit_typed(text, [x], [x.shape[p] for p in perm], x.dtype)
+    return replace(out, transposed=x) if len(perm) == 2 else out
 
 
 def reverse(b: Builder, x: IRValue, dims: Ints) -> IRValue:

@@ -5,6 +5,8 @@ operations are module functions `op(b, *operands)` that append a line and return
 Regions (loop bodies, branches) are written by callbacks and may use values of the outside.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -75,11 +77,15 @@ def _type_name(shape: Shape, dtype: np.dtype) -> str:
 
 @dataclass(frozen=True, slots=True)
 class IRValue:
-    """A value of the program that is being written: its name and its type."""
+    """A value of the program that is being written: its name and its type.
+
+    `transposed` is the matrix that it is the transpose of, where it was made as one.
+    """
 
     name: str
     shape: Shape
     dtype: np.dtype
+    transposed: IRValue | None = field(default=None, compare=False)
 
     @property
     def type(self) -> str:
@@ -117,7 +123,7 @@ class _Frame:
     indent: str = "    "
     # One table a region, innermost last: a constant of a region is not visible outside it.
     constants: list[dict[object, IRValue]] = field(default_factory=lambda: [{}])
-    loops: "list[_AroundLoop]" = field(default_factory=list)
+    loops: list[_AroundLoop] = field(default_factory=list)
 
     def fresh(self) -> str:
         name = f"%{self.next_name}"
