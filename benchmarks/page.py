@@ -109,7 +109,7 @@ def full(result: Row) -> list[str]:
     parts = [
         table(
             [
-                *("case", "n", "contender", "median", "ours / it [95 %]", "lower"),
+                *("case", "n", "contender", "median", "fiveloop / it [95 %]", "lower"),
                 *(["staged"] if has_staging else []),
                 *("temp", "copies"),
             ],

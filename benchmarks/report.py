@@ -67,8 +67,8 @@ def aligned(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def rows_table(rows: Sequence[Row]) -> str:
     """Every measured row; ratios are ours over the row's contender."""
     header = (
-        *("case", "n", "contender", "min", "median", "spread", "ours / it [95 %]"),
-        *("lower", "ours / it", "compile", "staged", "ours / it", "temp", "copies", "note"),
+        *("case", "n", "contender", "min", "median", "spread", "fiveloop / it [95 %]"),
+        *("lower", "fiveloop / it", "compile", "staged", "fiveloop / it", "temp", "copies", "note"),
     )
     lines = [
         (

@@ -381,7 +381,7 @@ def test_a_run_prints_tables_and_writes_json(
     status = run.main(["squares", "--quick", "--without", "cubes", "--json", str(path)])
     printed = capsys.readouterr().out
     assert status == 0
-    assert "ours / it [95 %]" in printed
+    assert "fiveloop / it [95 %]" in printed
     content = json.loads(path.read_text())
     assert [(r["contender"], r["size"]) for r in content["rows"]] == [
         ("ours", 8),

@@ -17,7 +17,7 @@ from fiveloop.loops import for_loop
 from fiveloop.state import new_ref
 
 ROOT = Path(__file__).parent.parent
-SECTION = "## The way of a call\n"
+SECTION = "## How a call runs\n"
 
 
 MOST_FILES = 90
