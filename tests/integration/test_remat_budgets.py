@@ -55,6 +55,7 @@ def budgeted(request: pytest.FixtureRequest) -> Budgeted:
         return planners[-1]
 
     plan._OUTCOMES.clear()
+    plan._PLANS.clear()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(plan, "Planner", noted)
         loss = checkpoint(partial(model.loss, LIBRARY), budget=BUDGET)

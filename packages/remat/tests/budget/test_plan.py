@@ -300,39 +300,6 @@ def test_cuts_keep_to_the_rhythm_of_equal_blocks() -> None:
     assert len(found) > 16 and len(set(found[1:-1])) == 1
 
 
-@pytest.mark.parametrize("transform", [jit, lambda f: f], ids=["jit", "eager"])
-def test_a_plan_is_made_once(monkeypatch: pytest.MonkeyPatch, transform: Any) -> None:
-    made: list[int] = []
-    real = plan.Planner.__init__
-
-    def counted(self: plan.Planner, *args: Any) -> None:
-        made.append(1)
-        real(self, *args)
-
-    plan._OUTCOMES.clear()
-    monkeypatch.setattr(plan.Planner, "__init__", counted)
-    f = transform(lambda ws, x: grad(checkpoint(chain, budget=0.5))(ws, x))
-    first = f(WS[:3], X)
-    for one, two in zip(first, f(WS[:3], X), strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert len(made) == 1
-
-
-def plain_of(data: Any) -> Any:
-    return jit(grad(chain))(WS[:3], data)[0]
-
-
-def test_a_plan_made_for_one_program_uses_the_constants_of_the_next() -> None:
-    def loss(data: Any) -> Any:
-        def inner(ws: Any) -> Any:
-            return chain(ws, data)
-
-        return grad(checkpoint(inner, budget=0.3))(WS[:3])[0]
-
-    np.testing.assert_allclose(loss(2 * X), plain_of(2 * X), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(loss(X), plain_of(X), rtol=1e-4, atol=1e-4)
-
-
 def deep(params: Any, x: Any, block: Any = lambda layer: layer) -> Any:
     """A loop over layers of two parts, whose middles are large."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import chain
 
@@ -83,8 +84,10 @@ class Planner:
         self, jaxpr: Jaxpr, unknown: util.Mask, given: transforms.Policy | None, name: str = ""
     ) -> None:
         self.given = given
+        self.name = name
         self.unknown = unknown
         self.program = Program(jaxpr, unknown)
+        self.cuts = self.program.cuts
         self.size = effort(self.program.jaxpr, 1)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
@@ -108,6 +111,19 @@ class Planner:
         all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
         self.known = self.plans if all_told else [self.all, *middle, *chain.from_iterable(first)]
         self._bytes: dict[Plan, int] = {}
+
+    def without_program(self) -> Planner:
+        """The plans alone: they fit every program of the same form, and keep no arrays of this one."""
+        plans = copy(self)
+        del plans.program, plans.segments
+        return plans
+
+    def of(self, jaxpr: Jaxpr) -> Planner:
+        """The same plans, for another program of the same form."""
+        planner = copy(self)
+        planner.program = _program(jaxpr, self.unknown, self.cuts)
+        planner.segments = Segments(planner.program, self.given, self.name)
+        return planner
 
     def _chains(self) -> Iterator[Chain]:
         """The chain, and the same chain where every stage that reads a skip connection is a checkpoint.
@@ -360,6 +376,9 @@ def _program(jaxpr: Jaxpr, unknown: util.Mask, cuts: tuple[int, ...]) -> Program
 _OUTCOMES: util.BoundedTable[Outcome] = util.BoundedTable(256)
 """What budgets came to, by the form of the program: an eager derivative traces it anew at each call."""
 
+_PLANS: util.BoundedTable[Planner] = util.BoundedTable(16)
+"""The plans without their programs, by form: another budget chooses from the same ones."""
+
 
 def _given(p: CheckpointParams) -> transforms.Policy | None:
     return None if p.policy == undecided else p.policy
@@ -367,21 +386,30 @@ def _given(p: CheckpointParams) -> transforms.Policy | None:
 
 def _outcome(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) -> Outcome:
     form = form_once(p.jaxpr)
-    key = form and (form.key, unknown, p.policy, p.budget)
-    found = _OUTCOMES.find(key) if key else None
+    if form is None:
+        return _planned(p, _planner(p, unknown), source)
+    of_program = (form.key, unknown, p.policy)
+    found = _OUTCOMES.find((*of_program, p.budget))
     if found is None:
-        found = _planned(p, unknown, source)
-        if key:
-            _OUTCOMES.add(key, found)
+        plans = _PLANS.find(of_program)
+        if plans is None:
+            plans = _planner(p, unknown).without_program()
+            _PLANS.add(of_program, plans)
+        found = _planned(p, plans.of(p.jaxpr), source)
+        _OUTCOMES.add((*of_program, p.budget), found)
     return found
 
 
-def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) -> Outcome:
-    assert p.budget is not None, "unreachable: called for a checkpoint with a budget"
-    given = _given(p)
-    planner: Planner = p.jaxpr.remember(
-        ("plans", unknown, given), lambda: Planner(p.jaxpr, unknown, given, p.origin.name)
+def _planner(p: CheckpointParams, unknown: util.Mask) -> Planner:
+    given, name = _given(p), p.origin.name
+    found: Planner = p.jaxpr.remember(
+        ("plans", unknown, given), lambda: Planner(p.jaxpr, unknown, given, name)
     )
+    return found
+
+
+def _planned(p: CheckpointParams, planner: Planner, source: ir.Source | None) -> Outcome:
+    assert p.budget is not None, "unreachable: called for a checkpoint with a budget"
     least, most = planner.least, planner.everything
     size = p.budget.bytes_of(least, most)
     chosen = planner.within(size)
@@ -396,4 +424,4 @@ def _planned(p: CheckpointParams, unknown: util.Mask, source: ir.Source | None) 
     shown_most = max(most, chosen.bytes)
     weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed() if c.bytes <= shown_most)
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
-    return Outcome(choice, planner.program.cuts, chosen.plan)
+    return Outcome(choice, planner.cuts, chosen.plan)
