@@ -120,3 +120,9 @@ def test_refusals() -> None:
         key(np.float32(1.0))
     with pytest.raises(ValueError, match="fold_in: expected `data` to be a scalar"):
         fold_in(key(0), np.arange(3))
+
+
+@pytest.mark.parametrize(("count", "found"), [(8, 0), (9, 1)])
+def test_bits_are_computed_once_for_all_that_is_made_of_them(count: int, found: int) -> None:
+    text = jit(lambda k: random_bits(k, count)).lower(key(0)).as_text()
+    assert text.count("optimization_barrier") == found

@@ -197,3 +197,12 @@ def test_bad_arguments_are_explained(
 ) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_a_mean_of_elements_at_random_places_is_compiled() -> None:
+    """jaxlib 0.12 took minutes to fuse the bits of the keys and of the places into the mean."""
+    drawn = lambda x, k: x[random.randint(k, (64,), 0, 200)].mean()
+    every = jit(lambda x, s: vmap(drawn, in_axes=(None, 0))(x, random.split(random.key(s), 100)))
+    x = np.arange(200, dtype=np.float32)
+    want = [jit(drawn)(x, k) for k in random.split(random.key(3), 100)[:2]]
+    np.testing.assert_allclose(every(x, 3)[:2], want, rtol=1e-6)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop.core import grad, jit, make_jaxpr
+from fiveloop.core.keys import key, random_bits, split
 from fiveloop.core.primitives.special import sin, tanh
 from fiveloop.core.prims import concatenate
 from fiveloop.loops import explain, for_loop, fori_loop, map, planning, scan
@@ -208,6 +209,35 @@ def test_functions_of_arrays_are_told() -> None:
     assert (
         told.reason == "a turn is one step: several steps to a turn take longer to compute `tanh`"
     )
+
+
+@pytest.mark.parametrize(("width", "want"), [(1, 4), (2, 0), (20, 0), (24, 2)])
+def test_a_step_that_stacks_the_array_that_it_carries(width: int, want: int) -> None:
+    average = lambda x: scan(lambda m, x: ((m := 0.9 * m + 0.1 * x), m), x[0], x)[1]
+    xs = np.ones((37, width)) if width > 1 else X
+    assert turns(average, xs) == [want]
+    if not want:
+        told = explain(average, xs).loops[0].decision("unroll")
+        assert told.reason.endswith("a step stacks what it carries, in a kernel of its own")
+
+
+@pytest.mark.parametrize(("size", "want"), [(2, 4), (3, 0)])
+def test_a_step_that_multiplies_a_matrix(size: int, want: int) -> None:
+    linear = lambda a, x: fori_loop(0, 37, lambda _, x: a @ x + 1.0, x)
+    assert turns(linear, np.eye(size), np.ones(size)) == [want]
+
+
+def test_a_step_that_draws_random_bits() -> None:
+    def walk(k: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            k, x = c
+            k, now = split(k)
+            return (k, x + random_bits(now, ())), None
+
+        return scan(step, (k, np.uint32(0)), None, 37)[0][1]
+
+    loop = explain(walk, key(0)).loops[0]
+    assert loop.decision("unroll").reason == "a turn is one step: it makes random bits"
 
 
 def test_it_is_told() -> None:

@@ -63,7 +63,7 @@ def _leaves_no_trace(eqn: ir.Eqn, slots: Collection[ir.Atom]) -> bool:
         ir.size_of(eqn.invars[1].aval.shape), unroll.FEW
     ):
         return False
-    return ref in slots or unroll.is_whole(eqn, ref)  # type: ignore[arg-type]  # a Ref is a variable
+    return ref in slots or unroll.is_whole(eqn, ref)
 
 
 def _masked(step: Jaxpr, flag: int, slots: Collection[ir.Atom]) -> Jaxpr:
