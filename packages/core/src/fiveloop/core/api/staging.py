@@ -187,11 +187,15 @@ def block_until_ready(x: T) -> T:
     >>> block_until_ready(jit(lambda x: x * 2.0)(3.0))
     Array(6., dtype=float32, weak_type=True)
     """
+    arrays: list[Array] = []
     for leaf in pytree.tree_leaves(x):
-        is_ref = isinstance(leaf, Value) and leaf.aval.accumulates
-        value = leaf[...] if is_ref else leaf
-        if isinstance(value, Array):
-            value.block_until_ready()
+        if type(leaf) is Array:
+            arrays.append(leaf)
+        elif isinstance(leaf, Value) and leaf.aval.accumulates:
+            arrays.append(leaf[...])
+    if not client.wait_for_all([x.buffer for x in arrays]):
+        for array in arrays:
+            array.block_until_ready()  # names what is missing
     return x
 
 

@@ -266,6 +266,14 @@ def wait_for(buf: Buffer) -> None:
     buf.block_until_ready()
 
 
+def wait_for_all(bufs: list[Buffer]) -> bool:
+    """Wait until all buffers have their contents, and raise their errors; False if one has been deleted or donated."""
+    if any([buf.is_deleted() for buf in bufs]):
+        return False
+    xla.batched_block_until_ready(bufs)
+    return True
+
+
 def to_numpy(buf: Buffer) -> np.ndarray:
     """The contents of a buffer as a read-only NumPy array; waits for it, and raises its error."""
     if not buf.is_deleted():
