@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fiveloop.numpy as fnp
-from fiveloop.core import grad, jit, vmap
+from fiveloop.core import block_until_ready, grad, jit, vmap
 from fiveloop.core.errors import DonatedError
 from fiveloop.state import new_ref
 from fiveloop.testing.core.misuse import assert_within, raised
@@ -199,3 +199,11 @@ def test_errors_of_the_user_stay_theirs() -> None:
     calls: list[int] = []
     error = raised(lambda: jit(fails)(x))
     assert type(error) is ValueError and str(error) == "donated to me" and len(calls) == 1
+
+
+def test_waiting_for_a_tree_names_a_donated_array() -> None:
+    kept, given = jit(lambda x: (x + 1.0, x + 2.0))(np.ones(3))
+    jit(lambda x: x * 2.0, donate_argnums=0)(given)
+    assert block_until_ready([kept, 1])[0] is kept
+    with pytest.raises(DonatedError, match=r"got one of shape \(3,\)"):
+        block_until_ready({"a": kept, "b": given})

@@ -233,3 +233,19 @@ def test_what_is_one_primitive_is_written_out_and_costs_that(fun: Any) -> None:
     written_out = written_out_rules[eqn.primitive]([a.aval for a in eqn.invars], eqn.params)
     np.testing.assert_allclose(eval_jaxpr(written_out, [as_value(X)])[0], fun(X), rtol=1e-12)
     assert equation_cost(eqn) == jaxpr_cost(written_out)
+
+
+def test_the_gradient_of_a_log_softmax_takes_one_exponential() -> None:
+    loss = lambda x: -(nn.one_hot(np.arange(3), 4) * nn.log_softmax(x)).sum()
+    assert str(make_jaxpr(grad(loss))(np.ones((3, 4)))).count("= exp ") == 1
+    assert jit(grad(loss)).lower(np.ones((3, 4))).as_text().count("exponential") == 1
+
+
+@pytest.mark.parametrize(("width", "operand"), [(10, "tensor<80xf64>"), (40, "tensor<8x40xf64>")])
+def test_few_elements_are_added_to_a_large_array_as_it_is(width: int, operand: str) -> None:
+    """XLA then adds them to another cotangent in place; many are added to the flat array."""
+    at = np.arange(8)[:, None] % width
+    loss = lambda x: fnp.take_along_axis(x, at).sum()
+    text = jit(grad(loss)).lower(np.ones((8, width))).as_text()
+    (line,) = (line for line in text.splitlines() if line.strip().startswith("}) {scatter"))
+    assert f": ({operand}, " in line

@@ -1,7 +1,7 @@
-"""Functions that are one primitive, because their derivative is simplest in terms of their result.
+"""Functions that are one primitive: outside of traces they are one call, and some have a simpler derivative.
 
-The value is written in other operations, which is what is compiled; the derivative needs only the result, so
-that nothing else is kept for it.
+The value is written in other operations, which is what is compiled. A derivative in terms of the result needs nothing
+else, so that nothing else is kept for it; without one, the operations are differentiated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ad, ir, rules, trace
+from fiveloop.core import Jaxpr, Value, ad, ir, rules, trace, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, replace
 
@@ -25,8 +25,13 @@ class AxesParams:
     axes: tuple[int, ...]
 
 
-def composite(name: str, fun: OnAxes, derivative: Derivative) -> ir.Primitive[AxesParams]:
-    """A primitive of one operand with the value `fun(x, axes)` and the tangent `derivative(tangent, result, axes)`."""
+def composite(
+    name: str, fun: OnAxes, derivative: Derivative | None = None
+) -> ir.Primitive[AxesParams]:
+    """A primitive of one operand with the value `fun(x, axes)`.
+
+    Its tangent is `derivative(tangent, result, axes)`, if that is given, else that of what `fun` does.
+    """
     prim: ir.Primitive[AxesParams] = ir.Primitive(name)
 
     @lru_cache(maxsize=256)
@@ -40,6 +45,8 @@ def composite(name: str, fun: OnAxes, derivative: Derivative) -> ir.Primitive[Ax
         return list(ctx.inline(written_out(ctx.avals_in, p), operands))
 
     def jvp(primals: ad.Values, tangents: ad.Tangents, p: AxesParams) -> ad.Duals:
+        if derivative is None:
+            return transforms.jvp_flat(lambda x: [fun(x, p.axes)], primals, tangents)
         out = trace.bind1(prim, *primals, params=p)
         (t,) = tangents
         return [out], [ad.Zero(out.aval) if isinstance(t, ad.Zero) else derivative(t, out, p.axes)]

@@ -86,12 +86,8 @@ def _log_softmax(x: Value, axes: tuple[int, ...]) -> Value:
     return prims.sub(shifted, prims.log(op.sum(prims.exp(shifted), axes, keepdims=True)))
 
 
-def _log_softmax_derivative(t: Value, out: Value, axes: tuple[int, ...]) -> Value:
-    return prims.sub(t, op.sum(prims.mul(prims.exp(out), t), axes, keepdims=True))
-
-
 softmax_p = composite("softmax", _softmax, _softmax_derivative)
-log_softmax_p = composite("log_softmax", _log_softmax, _log_softmax_derivative)
+log_softmax_p = composite("log_softmax", _log_softmax)
 
 
 def standardize(x: ArrayLike, axis: Axis = -1, *, epsilon: float = 1e-5) -> Value:

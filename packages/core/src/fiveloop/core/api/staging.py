@@ -189,10 +189,10 @@ def block_until_ready(x: T) -> T:
     """
     arrays: list[Array] = []
     for leaf in pytree.tree_leaves(x):
-        if type(leaf) is Array:
-            arrays.append(leaf)
-        elif isinstance(leaf, Value) and leaf.aval.accumulates:
-            arrays.append(leaf[...])
+        is_ref = isinstance(leaf, Value) and leaf.aval.accumulates
+        value = leaf[...] if is_ref else leaf
+        if isinstance(value, Array):
+            arrays.append(value)
     if not client.wait_for_all([x.buffer for x in arrays]):
         for array in arrays:
             array.block_until_ready()  # names what is missing

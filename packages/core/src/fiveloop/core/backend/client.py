@@ -268,7 +268,7 @@ def wait_for(buf: Buffer) -> None:
 
 def wait_for_all(bufs: list[Buffer]) -> bool:
     """Wait until all buffers have their contents, and raise their errors; False if one has been deleted or donated."""
-    if any([buf.is_deleted() for buf in bufs]):
+    if any(buf.is_deleted() for buf in bufs):
         return False
     xla.batched_block_until_ready(bufs)
     return True
