@@ -122,10 +122,9 @@ def floor_div(b: Builder, x: IRValue, y: IRValue) -> IRValue:
 
 def mod(b: Builder, x: IRValue, y: IRValue) -> IRValue:
     """What `floor_div` leaves of integers, with the sign of `y`; 0 where `y` is 0."""
-    left = rem(b, x, y)
-    if x.dtype.kind == "i":
-        left = select(b, _crosses(b, left, y), add(b, left, y), left)
-    return _zero_over_zero(b, left, y)
+    zero, one = (constant(b, n, y.shape, y.dtype) for n in (0, 1))
+    left = rem(b, x, select(b, compare(b, y, zero, "EQ"), one, y))  # of one 0 is left
+    return select(b, _crosses(b, left, y), add(b, left, y), left) if x.dtype.kind == "i" else left
 
 
 def _crosses(b: Builder, left: IRValue, y: IRValue) -> IRValue:
