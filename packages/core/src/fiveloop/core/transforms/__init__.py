@@ -25,3 +25,4 @@ from .transpose import (
     transpose_jaxpr,
 )
 from .typecheck import typecheck
+from .weighted import as_products
