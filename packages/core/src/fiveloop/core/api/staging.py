@@ -187,15 +187,17 @@ def block_until_ready(x: T) -> T:
     >>> block_until_ready(jit(lambda x: x * 2.0)(3.0))
     Array(6., dtype=float32, weak_type=True)
     """
-    arrays: list[Array] = []
-    for leaf in pytree.tree_leaves(x):
-        is_ref = isinstance(leaf, Value) and leaf.aval.accumulates
-        value = leaf[...] if is_ref else leaf
-        if isinstance(value, Array):
-            arrays.append(value)
-    if not client.wait_for_all([x.buffer for x in arrays]):
+    leaves = [x] if type(x) is Array else pytree.tree_leaves(x)
+    arrays = [leaf for leaf in leaves if type(leaf) is Array]
+    if len(arrays) < len(leaves):
+        refs = [v for v in leaves if isinstance(v, Value) and v.aval.accumulates]
+        arrays += [v for ref in refs if isinstance(v := ref[...], Array)]
+    try:
+        client.wait_for_all([array.buffer for array in arrays])
+    except RuntimeError:
         for array in arrays:
-            array.block_until_ready()  # names what is missing
+            array.block_until_ready()  # names one that was donated
+        raise
     return x
 
 

@@ -266,12 +266,8 @@ def wait_for(buf: Buffer) -> None:
     buf.block_until_ready()
 
 
-def wait_for_all(bufs: list[Buffer]) -> bool:
-    """Wait until all buffers have their contents, and raise their errors; False if one has been deleted or donated."""
-    if any(buf.is_deleted() for buf in bufs):
-        return False
-    xla.batched_block_until_ready(bufs)
-    return True
+wait_for_all: Callable[[list[Buffer]], None] = xla.batched_block_until_ready
+"""Wait until all buffers have their contents, and raise their errors; RuntimeError if one was deleted or donated."""
 
 
 def to_numpy(buf: Buffer) -> np.ndarray:
