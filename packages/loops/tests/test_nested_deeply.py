@@ -10,8 +10,8 @@ import pytest
 
 from fiveloop.core import Jaxpr, grad, ir, make_jaxpr, transforms
 from fiveloop.core.primitives.special import sin
+from fiveloop.core.transforms import needed_body
 from fiveloop.loops import cond, scan
-from fiveloop.loops.analysis.accesses import needed_body
 from fiveloop.loops.for_loop import dce
 
 

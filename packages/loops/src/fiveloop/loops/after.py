@@ -9,7 +9,7 @@ from __future__ import annotations
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import whole_indexer
-from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.core.transforms import needed_body
 from fiveloop.loops.leaf import leaf_of
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.state import primitives

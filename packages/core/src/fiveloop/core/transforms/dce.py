@@ -55,15 +55,18 @@ passes.register_pass(
 
 
 def _left_of(eqns: Sequence[ir.Eqn]) -> Keep:
-    """What is left of an equation, given the variables used after it; nothing if it only changes made Refs not used."""
+    """What is left of an equation, given the variables used after it; it need not change made Refs not used."""
     made = {v for eqn in eqns for v in eqn.outvars if v.aval.accumulates}
     if not made:
         return smaller
 
     def left_of(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
         changed = ir.changed_refs(eqn)
-        unused = changed <= made and used.isdisjoint([*changed, *eqn.outvars])
-        return None if changed and unused and not ir.acts(eqn) else smaller(eqn, used)
+        unused = (changed & made) - used
+        if changed and unused == changed and used.isdisjoint(eqn.outvars) and not ir.acts(eqn):
+            return None
+        left = smaller(eqn, used)
+        return left if left is None or not unused else _without_changes(left, unused, used)
 
     return left_of
 
@@ -75,3 +78,53 @@ def smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
         return None
     rule = rules.dce_rules.find(eqn.primitive)
     return eqn if rule is None else rule(wanted, eqn)[1]
+
+
+@ir.once_per(lambda body, wanted: (body, frozenset(wanted)))
+def needed_body(body: ir.Jaxpr, wanted: Sequence[ir.Var]) -> ir.Jaxpr:
+    """The body of a loop without writes to Refs whose contents no step and no result needs, at any depth.
+
+    The Refs in `wanted` are needed after the loop; what a needed result or Ref is made of is needed by the next step.
+    """
+    made = [v for eqn in body.eqns for v in eqn.outvars]
+    refs = {v for v in [*body.invars, *made] if v.aval.accumulates}
+    needed = set(wanted)
+    while True:
+        kept = _changing(body, needed, refs)
+        grown = needed | (ir.used_by(kept) & refs)
+        if grown == needed:
+            outs = (True,) * len(body.outvars)
+            return dce(body.replace(eqns=kept), outs, keep_ins=True)[0]
+        needed = grown
+
+
+def _changing(body: ir.Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.Eqn]:
+    """The equations whose results are used, that change a needed Ref, or that have effects outside the loop's Refs."""
+
+    def left_of(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
+        changed = ir.changed_refs(eqn) & refs
+        outside = ir.acts(eqn) or (ir.must_stay(eqn) and not changed)
+        if not outside and changed.isdisjoint(needed) and used.isdisjoint(eqn.outvars):
+            return None
+        left = smaller(eqn, used)
+        return left if left is None else _without_changes(left, refs - needed, used)
+
+    return ir.needed(body.eqns, body.outvars, left_of)[0]
+
+
+def _without_changes(eqn: ir.Eqn, unneeded: set[ir.Var], used: set[ir.Var]) -> ir.Eqn | None:
+    """What is left of a loop, a choice or a call that need not change some Refs; any other equation stays."""
+    if unneeded.isdisjoint(ir.changed_refs(eqn)) or not _only_runs(eqn):
+        return eqn
+
+    def without(body: ir.Jaxpr) -> ir.Jaxpr:
+        pairs = zip(reversed(eqn.invars), reversed(body.invars), strict=False)
+        return needed_body(body, [v for a, v in pairs if v.aval.accumulates and a not in unneeded])
+
+    return smaller(rules.with_bodies(eqn, without), used)
+
+
+def _only_runs(eqn: ir.Eqn) -> bool:
+    """Whether an equation does nothing but run its bodies, of which parts may run; one with a user's rule is whole."""
+    cuts = rules.split_rules.find(eqn.primitive) is not None
+    return cuts and bool(rules.plain_bodies(eqn.primitive, eqn.params))

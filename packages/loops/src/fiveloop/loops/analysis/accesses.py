@@ -206,46 +206,6 @@ def is_whole(indexer: Indexer | None, ref: ir.Var) -> bool:
     )
 
 
-def needed_body(body: Jaxpr, wanted: Sequence[ir.Var]) -> Jaxpr:
-    """The body without writes to Refs whose contents neither a result nor a kept equation needs."""
-    made = [v for eqn in body.eqns for v in eqn.outvars]
-    refs = {v for v in [*body.invars, *made] if v.aval.accumulates}
-    needed = set(wanted)
-    while True:
-        kept = _walk_back(body, needed, refs)
-        grown = needed | (ir.used_by(kept) & refs)
-        if grown == needed:
-            outs = (True,) * len(body.outvars)
-            return transforms.dce(body.replace(eqns=kept), outs, keep_ins=True)[0]
-        needed = grown
-
-
-def _walk_back(body: Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir.Eqn]:
-    """The equations whose results are used, that change a needed Ref, or that have effects outside the loop's Refs."""
-    used = ir.used_vars(body.outvars)
-    kept: list[ir.Eqn] = []
-    for eqn in reversed(body.eqns):
-        changed = ir.changed_refs(eqn) & refs
-        outside = ir.acts(eqn) or (ir.must_stay(eqn) and not changed)
-        if outside or not changed.isdisjoint(needed) or not used.isdisjoint(eqn.outvars):
-            left = transforms.smaller(eqn, used)
-            assert left is not None, "unreachable: there is a use of it"
-            if is_entered(left):
-                left = transforms.smaller(_for_needed(left, needed), used) or left
-            kept.append(left)
-            used |= ir.used_vars(left.invars)
-    return kept[::-1]
-
-
-def _for_needed(eqn: ir.Eqn, needed: set[ir.Var]) -> ir.Eqn:
-    """A choice or a call that changes only the Refs that are needed."""
-
-    def without(body: Jaxpr) -> Jaxpr:
-        return needed_body(body, [v for a, v in refs_in(eqn, body) if a in needed])
-
-    return rules.with_bodies(eqn, without)
-
-
 Planner = Callable[[Jaxpr, Mapping[ir.Var, str]], tuple[Jaxpr, list[Decision]]]
 """What changes a body whose operands have some names, and tells what it did."""
 

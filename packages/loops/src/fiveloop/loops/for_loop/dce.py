@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import ir, rules, util
-from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.core.transforms import needed_body
 from fiveloop.loops.analysis.slots import drop_dead_writes
 from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state, stateful
 

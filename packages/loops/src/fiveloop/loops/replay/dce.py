@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, ir, rules, util
-from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.core.transforms import needed_body
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.loops.analysis.accesses import needed_body
+from fiveloop.core.transforms import needed_body
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import BACKWARD
