@@ -136,7 +136,8 @@ class Body:
     decides whether there is a next step. If an operand is a Ref inside of the bodies alone, its final contents follow
     the other results. A "recomputed" body is kept apart from the "checkpointed" body with the same `origin`. Of the
     states of a loop, `slots` are saved at a time; the others are recomputed from these. The number of steps of an
-    `open` loop is not known: its body runs `trips` times for each of them.
+    `open` loop is not known: its body runs `trips` times for each of them. What the inputs at `saved` hold is saved in
+    some steps.
     """
 
     jaxpr: Jaxpr
@@ -147,6 +148,7 @@ class Body:
     origin: object = None
     slots: int = 0
     open: bool = False
+    saved: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -114,17 +114,29 @@ def _changing(body: ir.Jaxpr, needed: set[ir.Var], refs: set[ir.Var]) -> list[ir
 
 def _without_changes(eqn: ir.Eqn, unneeded: set[ir.Var], used: set[ir.Var]) -> ir.Eqn | None:
     """What is left of a loop, a choice or a call that need not change some Refs; any other equation stays."""
-    if unneeded.isdisjoint(ir.changed_refs(eqn)) or not _only_runs(eqn):
+    bodies = rules.plain_bodies(eqn.primitive, eqn.params)
+    # What has no split rule, as a call with a user's rule, stays whole.
+    whole = not bodies or rules.split_rules.find(eqn.primitive) is None
+    if whole or unneeded.isdisjoint(ir.changed_refs(eqn)):
         return eqn
+    needed = {a for body in bodies for a in _needed_besides(eqn, body)}
 
     def without(body: ir.Jaxpr) -> ir.Jaxpr:
-        pairs = zip(reversed(eqn.invars), reversed(body.invars), strict=False)
-        return needed_body(body, [v for a, v in pairs if v.aval.accumulates and a not in unneeded])
+        refs = [(a, v) for a, v in _inputs(eqn, body) if v.aval.accumulates]
+        return needed_body(body, [v for a, v in refs if a in needed or a not in unneeded])
 
     return smaller(rules.with_bodies(eqn, without), used)
 
 
-def _only_runs(eqn: ir.Eqn) -> bool:
-    """Whether an equation does nothing but run its bodies, of which parts may run; one with a user's rule is whole."""
-    cuts = rules.split_rules.find(eqn.primitive) is not None
-    return cuts and bool(rules.plain_bodies(eqn.primitive, eqn.params))
+def _needed_besides(eqn: ir.Eqn, body: rules.Body) -> list[ir.Atom]:
+    """The operands whose contents are saved on the way, or decide whether there is a next step."""
+    jaxpr = body.jaxpr
+    needed = {jaxpr.invars[k] for k in body.saved}
+    if body.role == "condition":
+        needed |= ir.used_by(jaxpr.eqns)
+    return [a for a, v in _inputs(eqn, jaxpr) if v in needed]
+
+
+def _inputs(eqn: ir.Eqn, body: ir.Jaxpr) -> list[tuple[ir.Atom, ir.Var]]:
+    """The operands that an equation gives to one of its bodies, and what they are there."""
+    return [*zip(reversed(eqn.invars), reversed(body.invars), strict=False)]

@@ -12,9 +12,10 @@ from fiveloop.state import discharge, handlers, predicate
 
 def while_bodies(p: WhileParams) -> list[Body]:
     """The condition and the body; how often they run is not known."""
+    saved = tuple(p.num_consts + k for k, kept in enumerate(p.kept) if kept)
     return [
         Body(p.cond, "condition", plain=True, open=True),
-        Body(p.body, "loop", plain=True, carry=p.num_consts, open=True),
+        Body(p.body, "loop", plain=True, carry=p.num_consts, open=True, saved=saved),
     ]
 
 
