@@ -466,8 +466,52 @@ def pad(
     for axis, (low, high) in enumerate(widths):
         if low or high:
             source = np.pad(np.arange(value.shape[axis]), (low, high), mode=modes[mode])  # type: ignore[call-overload]
-            value = value[(*(slice(None),) * axis, source)]
+            value = _padded(value, axis, source, low, high)
     return value
+
+
+MOST_PIECES = 32
+"""Pieces of an axis up to which padding joins slices; if it is so much wider, it reads the axis at an array of places.
+
+Measured on the CPU for symmetric padding of f32[4] to f32[256, 64], on two versions of jaxlib: slices are faster by a
+factor of 1 to 2, and in the gradient by up to 7, but from 65 pieces on compiling them takes twice as long.
+"""
+
+
+def _padded(x: Value, axis: int, source: np.ndarray[Any, Any], low: int, high: int) -> Value:
+    """The elements of an axis at `source`, of which all but the first `low` and the last `high` are the axis itself."""
+    size = len(source)
+    pieces = [*_runs(source[:low]), (0, 1, size - low - high), *_runs(source[size - high :])]
+    lead = (slice(None),) * axis
+    if len(pieces) > MOST_PIECES:
+        return x[(*lead, source)]
+    return prims.concatenate([_run(x, axis, *piece) for piece in pieces], axis)
+
+
+def _runs(source: np.ndarray[Any, Any]) -> list[tuple[int, int, int]]:
+    """Places in as few pieces as possible: the first place, the step, which is 1, -1 or 0, and the number of places."""
+    found: list[tuple[int, int, int]] = []
+    for place in source.tolist():
+        first, step, count = found[-1] if found else (place, 0, 0)
+        if count == 1 and abs(place - first) <= 1:
+            step = place - first
+        if found and place == first + step * count:
+            found[-1] = first, step, count + 1
+        else:
+            found.append((place, 0, 1))
+    return found
+
+
+def _run(x: Value, axis: int, first: int, step: int, count: int) -> Value:
+    """So many elements of an axis from one on: the next ones, those before it, or the same one again."""
+    lead, end = (slice(None),) * axis, first + step * (count - 1)
+    part = x[(*lead, slice(min(first, end), max(first, end) + 1))]
+    if step < 0:
+        return prims.reverse(part, axis)
+    if step or count == 1:
+        return part
+    shape = [count if k == axis else n for k, n in enumerate(x.shape)]
+    return prims.broadcast_in_dim(part, shape, range(x.ndim))
 
 
 @fused

@@ -14,6 +14,7 @@ import numpy as np
 
 from fiveloop.core import arrays, ir, prims, rules
 from fiveloop.core.arrays import ArrayLike, Value
+from fiveloop.core.ir.indexer import Indexer, Pick, Span
 from fiveloop.core.operators import complex_order
 from fiveloop.core.operators import operators as op
 from fiveloop.core.primitives import special
@@ -67,15 +68,18 @@ def diagonal(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> V
     if value.ndim < 2:
         prims.bad_value(f"diagonal: expected at least two axes, got {value.aval}")
     i, j = prims.canonical_axes("diagonal", (axis1, axis2), value.ndim)
-    rest = [k for k in range(value.ndim) if k not in (i, j)]
-    value = prims.transpose(value, [*rest, i, j])
-    rows, columns = value.shape[-2:]
     offset = prims.known_int("diagonal", "offset", offset)
-    start, skip = max(0, -offset), max(0, offset)
-    at = np.arange(max(0, min(rows - start, columns - skip)))
-    if not at.size:
-        return prims.zeros((*value.shape[:-2], 0), value.dtype)
-    return value[(..., at + start, at + skip)]
+    starts = {i: max(0, -offset), j: max(0, offset)}
+    count = max(0, min(value.shape[k] - start for k, start in starts.items()))
+    entries = [Pick() if k in starts else Span(0, n) for k, n in enumerate(value.shape)]
+    indexer = Indexer(tuple(entries), (count,), pick_axis=value.ndim - 2)
+    if not count:
+        return prims.zeros(indexer.result_shape, value.dtype)
+    places = prims.iota(np.int32, (count,))
+    positions = [
+        prims.add(places, start) if start else places for _, start in sorted(starts.items())
+    ]
+    return prims.take(value, indexer, positions, unique=True)
 
 
 def trace(x: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
