@@ -231,3 +231,31 @@ def test_a_residual_that_branches_share_is_named_by_all_of_them() -> None:
     )
     kept = saved_residuals(checkpoint(g, policy=saved), X)
     assert {r.origin for r in kept} == {"argument `x`", "result of exp or named 'a'"}
+
+
+def of_call(x: Any) -> Any:
+    return sp.sin(jit(lambda y: sp.sin(ew.exp(y)))(x)).sum()
+
+
+def of_branch(x: Any) -> Any:
+    return sp.sin(cond(x[0] > 0, lambda x: sp.sin(ew.exp(x)), sp.cos, x)).sum()
+
+
+def of_loop(x: Any) -> Any:
+    return sp.sin(scan(lambda c, _: (sp.sin(ew.exp(c)), None), x, None, length=2)[0]).sum()
+
+
+@pytest.mark.parametrize(
+    ("f", "caller"), [(of_call, "closed_call"), (of_branch, "cond"), (of_loop, "for")]
+)
+def test_a_policy_saves_the_result_of_a_call(f: Any, caller: str) -> None:
+    def saves_results(e: Any) -> bool:
+        return bool(e.primitive.name == caller)
+
+    kept = saved_residuals(checkpoint(f, policy=saves_results), X)
+    verdicts = {r.origin: (r.verdict, r.reason, r.policy) for r in kept if r.path}
+    carry = verdicts.pop("carry, result of sin", None)
+    assert [*verdicts.values()] == [("save", "the policy says so", "saves_results")]
+    # A loop's own states are not its results.
+    assert (carry is not None) == (f is of_loop)
+    assert carry is None or carry[:2] == ("recompute", "recomputation starts from it")

@@ -43,6 +43,14 @@ class Maker:
         plan = replace(plan, path=path)
         return plan.verdict(self.eqn, dict.fromkeys(self.eqn.outvars, self.labels))
 
+    def callers(self, place: int) -> list[Maker]:
+        """The equations around, within the one at a place; each makes the value if it is a result of its body."""
+        return [
+            Maker(eqn, self.around[k - 1][1].jaxpr, self.around[:k])
+            for k, (eqn, _) in enumerate(self.around)
+            if k > place
+        ]
+
     def inside(self, eqn: ir.Eqn, body: rules.Body) -> Maker:
         """The same maker, seen from outside of a body."""
         return replace(self, around=((eqn, body), *self.around))

@@ -322,13 +322,14 @@ def _origin_of(made: Maker) -> str:
 def _explained(read: Maker, uses: Sequence[_Use]) -> tuple[str, Maker, tuple[str, str, str]]:
     """What a value is, what makes it, and what `_judged` says of that."""
     origin, made = _origin(read)
-    judged = _judged(made, uses)
+    carried = "carry" in origin
+    judged = _judged(made, uses, is_result=not carried)
     if judged[1] == "offload":  # a carry is moved if that is said where it is read
         judged = _judged(read, uses)
     labelled = _labelled(made) if judged[1] == "recompute" else None
     if labelled is not None and _judged(labelled, uses)[1] != "recompute":
         return _origin_of(labelled), labelled, _judged(labelled, uses)
-    starts_again = "carry" in origin or any(need.again for need, _ in uses)
+    starts_again = carried or any(need.again for need, _ in uses)
     if judged[2] == _STARTS and read.eqn.effects and not starts_again:
         judged = *judged[:2], "its Ref may have changed by then"
     return origin, made, judged
@@ -356,10 +357,11 @@ def _trips(atom: ir.Atom, made: Maker) -> int:
 _STARTS = "recomputation starts from it"
 
 
-def _judged(made: Maker, uses: Sequence[_Use]) -> tuple[str, str, str]:
+def _judged(made: Maker, uses: Sequence[_Use], *, is_result: bool = True) -> tuple[str, str, str]:
     """The policy around an equation, its verdict, and why the result is kept.
 
-    A result of a checkpoint that is needed only outside is kept there, whatever that checkpoint says.
+    A result of a checkpoint that is needed only outside is kept there, whatever that checkpoint says. If the value
+    `is_result` of the loops, branches and calls around the equation, the policy may save it as theirs.
     """
     at = frozenset[object]().union(*[origins for _, origins in uses])
     places = [
@@ -374,7 +376,10 @@ def _judged(made: Maker, uses: Sequence[_Use]) -> tuple[str, str, str]:
     policy = reduce(lambda outer, inner: both_save(inner, outer), around) if around else _DEFAULT
     budgets = [by_budget for eqn in here if (by_budget := _by_budget(eqn, made))]
     name = budgets[0] if budgets else policies.as_written(policy)
-    verdict = made.verdict(transforms.SavingPlan(policy))
+    plan = transforms.SavingPlan(policy)
+    makers = [made, *(made.callers(max(places)) if around and is_result else ())]
+    verdicts = [maker.verdict(plan) for maker in makers]
+    verdict = next((v for v in verdicts if v.saves), verdicts[0])
     kind = "save" if isinstance(verdict, rules.Weigh) else verdict.kind
     again = any(need.again for need, _ in uses)
     if around and not verdict.saves and not again and in_loop:
