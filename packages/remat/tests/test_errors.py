@@ -430,6 +430,20 @@ def test_what_stands_beside_an_operator_is_a_policy() -> None:
         )
 
 
+def test_an_offload_is_from_the_device_to_the_host() -> None:
+    assert_misuse(
+        lambda: policies.Offload("pinned_host", "device"),
+        ValueError,
+        "Offload: src must be 'device', got 'pinned_host'; values are computed on the device and moved to the host",
+    )
+    assert_misuse(
+        lambda: policies.Offload("device", "device"),
+        ValueError,
+        "Offload: dst must be a memory of the host, such as 'pinned_host', got 'device'; values are computed on the "
+        "device and moved to the host",
+    )
+
+
 def test_an_offload_names_a_memory() -> None:
     number: Any = 3
     assert_misuse(

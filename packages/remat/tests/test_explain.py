@@ -482,7 +482,7 @@ def test_the_least_of_a_budget_is_that_of_the_derivative_which_the_table_names()
     ws, x = {"w": [np.ones((64, 64), np.float32)] * 6}, np.ones((128, 64), np.float32)
     f = checkpoint(deep, budget=0.0)
     in_some = explain_residuals(lambda ws: f(ws, 2, x), ws)
-    with pytest.raises(ValueError, match=rf"\({in_some.choices[0].least} bytes, with the"):
+    with pytest.raises(ValueError, match=rf"\({in_some.choices[0].least} bytes\) with the"):
         grad(checkpoint(deep, budget="1 kB"))(ws, 2, x)
     assert (in_some.arguments, in_some.to_dict()["arguments"]) == (("`ws`",), ["`ws`"])
     in_all = explain_residuals(f, ws, 2, x)

@@ -14,6 +14,7 @@ import fiveloop.numpy as fnp
 from fiveloop.remat import ResidualExplanation, checkpoint, explain_residuals, pareto
 from fiveloop.remat.budget.amount import BYTES, TIMES, shown
 from fiveloop.remat.explain import picture
+from fiveloop.testing.core.misuse import assert_misuse
 
 X = np.ones((32, 32), np.float32)
 
@@ -43,6 +44,13 @@ def test_pictures_are_svg(tmp_path: Path) -> None:
         assert "Temporary memory of chain" in words_of(drawn.plot())
     with pytest.raises(ValueError, match=r"plot: path must end with .svg.*memory.png"):
         told.plot(tmp_path / "memory.png")
+    missing = str(tmp_path / "none" / "memory.svg")
+    assert_misuse(
+        lambda: told.plot(missing),
+        FileNotFoundError,
+        "[Errno 2] plot: path must be that of a file that can be written, got "
+        f"{missing!r} (No such file or directory)",
+    )
     with pytest.raises(TypeError, match=r"plot: path must be a str .* got 3 of type int"):
         told.plot(3)  # type: ignore[arg-type]  # that is the point
 

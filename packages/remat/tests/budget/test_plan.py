@@ -175,7 +175,7 @@ def test_all_the_memory_is_that_of_the_program_without_a_checkpoint(f: Any) -> N
 
 def test_a_budget_below_the_least_says_how_much_that_is() -> None:
     least = planner(ws=WS[:3]).least
-    with pytest.raises(ValueError, match=rf"chain needs .* \({least} bytes, with the.*1000 B"):
+    with pytest.raises(ValueError, match=rf"chain needs .* \({least} bytes\) with the.*1000 B"):
         grad(checkpoint(chain, budget="1 kB"))(WS[:3], X)
 
 

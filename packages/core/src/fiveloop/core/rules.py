@@ -75,7 +75,7 @@ MEMORIES = ("device", "pinned_host", "unpinned_host")
 
 @dataclass(frozen=True, slots=True)
 class Offload(Verdict):
-    """Save in another memory: from `src` to `dst`, two of `MEMORIES`."""
+    """Save in another memory: from `src`, the device, to `dst`, a memory of the host."""
 
     kind: str = field(default="offload", kw_only=True)
     reason: str = field(default="", kw_only=True)
@@ -94,6 +94,14 @@ class Offload(Verdict):
                 raise ValueError(
                     f"Offload: {name} must be one of {known}, got {memory!r}"
                     f"{errors.at_source(ir.user_source())}"
+                )
+            if (memory == "device") != (name == "src"):
+                there = (
+                    "'device'" if name == "src" else "a memory of the host, such as 'pinned_host'"
+                )
+                raise ValueError(
+                    f"Offload: {name} must be {there}, got {memory!r}; values are computed on the device and moved to "
+                    f"the host{errors.at_source(ir.user_source())}"
                 )
 
 

@@ -170,6 +170,16 @@ def shown(size: int) -> str:
     return f"{size} B" if factor == 1 else f"{size / factor:.4g} {unit}"
 
 
+def shown_exactly(size: int) -> str:
+    """The same, and the exact number where that differs.
+
+    >>> shown_exactly(128), shown_exactly(1500)
+    ('128 B', '1.46 KiB (1500 bytes)')
+    """
+    text = shown(size)
+    return text if text == f"{size} B" else f"{text} ({size} bytes)"
+
+
 def shown_time(milliseconds: float) -> str:
     """A time with three digits.
 

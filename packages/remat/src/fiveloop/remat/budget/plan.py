@@ -13,7 +13,7 @@ from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import timeline
-from fiveloop.remat.budget.amount import Choice, UnattainableError, shown
+from fiveloop.remat.budget.amount import Choice, UnattainableError, shown_exactly
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
 from fiveloop.remat.budget.search import Chain, Search
@@ -415,8 +415,8 @@ def _planned(p: CheckpointParams, planner: Planner, source: ir.Source | None) ->
     chosen = planner.within(size)
     if chosen is None:
         raise UnattainableError(
-            f"checkpoint: budget: the smallest plan for {p.origin.name} needs {shown(least)} ({least} bytes, with the "
-            f"margin), and the budget is {p.budget}; give it more, or a fraction from 0.0 to 1.0"
+            f"checkpoint: budget: the smallest plan for {p.origin.name} needs {shown_exactly(least)} with the margin, "
+            f"and the budget is {p.budget}; give it more, or a fraction from 0.0 to 1.0"
             f"{errors.at_source(source)}",
             least,
         )

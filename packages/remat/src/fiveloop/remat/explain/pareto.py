@@ -21,6 +21,7 @@ from fiveloop.remat.budget.amount import (
     UnattainableError,
     amount,
     shown,
+    shown_exactly,
     shown_time,
 )
 from fiveloop.remat.budget.plans import rounded
@@ -186,7 +187,7 @@ def pareto(
     least = max(missed.values(), default=None)
     if least is not None and not planned:
         raise ValueError(
-            f"pareto: {name} needs {shown(least)} ({least} bytes) at least, more than every one of the budgets "
+            f"pareto: {name} needs {shown_exactly(least)} at least, more than every one of the budgets "
             f"allows: {', '.join(missed)}; give more, or fractions from 0.0 to 1.0"
         )
     points = _of_plans(planned)

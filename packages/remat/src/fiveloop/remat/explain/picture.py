@@ -8,6 +8,7 @@ from itertools import groupby
 from os import PathLike
 from pathlib import Path
 
+from fiveloop.core import errors, ir
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.remat.budget.amount import Units, unit_of
@@ -223,5 +224,12 @@ def written(svg: str, path: str | Path | None, where: str) -> str:
             raise ValueError(
                 f"{where}: path must end with .svg, as pictures are SVG; got {str(path)!r}"
             )
-        Path(path).write_text(svg, encoding="utf-8")
+        try:
+            Path(path).write_text(svg, encoding="utf-8")
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{where}: path must be that of a file that can be written, got {str(path)!r} ({error.strerror})"
+                f"{errors.at_source(ir.user_source())}",
+            ) from None
     return svg
