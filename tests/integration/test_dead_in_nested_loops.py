@@ -52,6 +52,18 @@ def in_while(r: Any) -> None:
     while_loop(lambda k: k < 2, body, 0, max_steps=2)
 
 
+def carried_beside(r: Any) -> None:
+    """A carry and a Ref that use only each other, in a loop that also changes another Ref."""
+
+    def body(c: Any, _: None) -> tuple[Any, None]:
+        r[0][...] = fnp.sin(r[0][...])
+        c = fnp.exp(r[1][...]) * c
+        r[1][...] = fnp.tanh(c)
+        return c, None
+
+    scan(body, X, None, length=2)
+
+
 def refs_in_while(x: Any) -> Any:
     r = [new_ref(x) for _ in range(3)]
 
@@ -90,6 +102,7 @@ NESTED = {
     "refs in a branch": of_refs(in_branch),
     "refs in a while": of_refs(in_while),
     "refs in a checkpoint": of_refs(lambda r: checkpoint(lambda: in_for(r))()),
+    "a carry beside refs": of_refs(carried_beside),
     "while around": refs_in_while,
     "no loop around": refs_alone,
 }

@@ -122,8 +122,15 @@ def _without_changes(eqn: ir.Eqn, unneeded: set[ir.Var], used: set[ir.Var]) -> i
     needed = {a for body in bodies for a in _needed_besides(eqn, body)}
 
     def without(body: ir.Jaxpr) -> ir.Jaxpr:
-        refs = [(a, v) for a, v in _inputs(eqn, body) if v.aval.accumulates]
-        return needed_body(body, [v for a, v in refs if a in needed or a not in unneeded])
+        # The final contents of what is a Ref inside alone follow the other results.
+        finals = iter(eqn.outvars[len(body.outvars) :])
+        wanted = list[ir.Var]()
+        for a, v in _inputs(eqn, body):
+            if v.aval.accumulates:
+                is_ref = a.aval.accumulates
+                if (a in needed or a not in unneeded) if is_ref else next(finals) in used:
+                    wanted.append(v)
+        return needed_body(body, wanted)
 
     return smaller(rules.with_bodies(eqn, without), used)
 
@@ -138,5 +145,6 @@ def _needed_besides(eqn: ir.Eqn, body: rules.Body) -> list[ir.Atom]:
 
 
 def _inputs(eqn: ir.Eqn, body: ir.Jaxpr) -> list[tuple[ir.Atom, ir.Var]]:
-    """The operands that an equation gives to one of its bodies, and what they are there."""
-    return [*zip(reversed(eqn.invars), reversed(body.invars), strict=False)]
+    """The operands that an equation gives to one of its bodies, and what they are there, in order."""
+    pairs = zip(reversed(eqn.invars), reversed(body.invars), strict=False)
+    return [*pairs][::-1]
