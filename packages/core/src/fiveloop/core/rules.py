@@ -58,15 +58,21 @@ class Weigh(Verdict):
 class Slots(Verdict):
     """For a loop: save no residuals but at most `slots` states, from which the backward pass recomputes the steps.
 
-    Loops of unknown length within it save as many.
+    Loops of unknown length within it save as many, and with `within` those of known length, too. With a `tape` of more
+    than one step, the forward pass saves the state before each so many steps, and the backward pass holds the residuals
+    of so many; then a loop has at most `slots * tape` steps.
     """
 
     kind: str = "slots"
     slots: int = 1
+    tape: int = 1
+    within: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.slots) is not int or self.slots < 1:
-            raise ValueError(f"Slots: slots must be an integer above 0, got {self.slots!r}")
+        for name in ("slots", "tape"):
+            number = getattr(self, name)
+            if type(number) is not int or number < 1:
+                raise ValueError(f"Slots: {name} must be an integer above 0, got {number!r}")
 
 
 MEMORIES = ("device", "pinned_host", "unpinned_host")

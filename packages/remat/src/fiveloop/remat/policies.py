@@ -96,17 +96,26 @@ class Scheduled(transforms.Composable):
     """Reverse loops from a few saved states; save everything else.
 
     So the values of single steps are not saved. A loop of known length in which the user's policy saves some is left
-    as it is.
+    as it is. With `taped`, a loop of known length that holds no other saves its states in the forward pass, and no step
+    is run more than once again. With `within`, loops within loops save a few states, too.
     """
 
     slots: int
     given: transforms.Policy | None = None
+    taped: bool = False
+    within: bool = False
 
     def __call__(self, eqn: Candidate) -> rules.Verdict:
         steps = steps_of(eqn.eqn)
         if steps < self.slots * FEWER or (steps < math.inf and self._is_told_to_save(eqn)):
             return rules.SAVE
-        return rules.Slots(slots=self.slots)
+        return rules.Slots(slots=self.slots, tape=self.tape_of(eqn.eqn), within=self.within)
+
+    def tape_of(self, eqn: ir.Eqn) -> int:
+        """The residuals of how many steps a loop holds at a time."""
+        steps = steps_of(eqn)
+        inner = any(rules.holds_loop(b.jaxpr) for b in rules.bodies_of(eqn))
+        return -int(-steps // self.slots) if self.taped and not inner and steps < math.inf else 1
 
     def _is_told_to_save(self, eqn: Candidate) -> bool:
         if self.given is None:

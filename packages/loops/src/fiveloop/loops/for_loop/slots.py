@@ -18,7 +18,7 @@ from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.record import LINEAR
-from fiveloop.loops.replay.staged import Staged, may_save
+from fiveloop.loops.replay.staged import Staged, acts, may_save
 from fiveloop.loops.schedules.binomial import Binomial
 from fiveloop.state import api
 
@@ -63,10 +63,15 @@ def split_again(
     return rules.EqnSplit([*staged.before, *known, *after], eqns, late)
 
 
-def saves(plan: transforms.SavingPlan, eqn: ir.Eqn) -> bool:
-    """Whether a loop saves states in the forward pass, by a schedule that the user has chosen."""
+def saves(plan: transforms.SavingPlan, eqn: ir.Eqn, verdict: rules.Verdict) -> bool:
+    """Whether a loop saves states in the forward pass, by a schedule that the user has chosen, or a verdict says."""
     slots = eqn.params.slots
-    return isinstance(slots, Binomial) and slots.sweeps and may_save(plan, eqn)
+    told = isinstance(verdict, rules.Slots) and not plan.cuts
+    return (
+        isinstance(slots, Binomial)
+        and slots.sweeps
+        and (may_save(plan, eqn) or (told and not acts(eqn)))
+    )
 
 
 def _saving(eqn: ir.Eqn, names: Mapping[ir.Atom, ir.Var], staged: Staged) -> ir.Eqn:

@@ -47,7 +47,7 @@ def for_split(
             eqn = flattened
             here = _planned(plan, unknown, inst, eqn)
     if eqn.params.slots is not None:
-        return here.split_again(tuple(unknown), inst, slots.saves(plan, eqn))
+        return here.split_again(tuple(unknown), inst, slots.saves(plan, eqn, verdict))
     snapshots = with_snapshots(eqn, unknown, inst)
     there = here if snapshots is None else _planned(plan, unknown, inst, snapshots.eqn)
     # What Refs hold as a whole is kept where that is no more than what is read of them.

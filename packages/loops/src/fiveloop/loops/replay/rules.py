@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from fiveloop.core import Value, prims, rules, trace, transforms
 from fiveloop.loops.primitives import replay
 from fiveloop.loops.replay import batch, dce, jvp, split, transpose
-from fiveloop.loops.schedules import binomial
+from fiveloop.loops.schedules import binomial, simulation
 from fiveloop.state import predicate
 
 
@@ -15,11 +16,22 @@ def replay_bodies(p: replay.ReplayParams) -> list[rules.Body]:
     """The steps that are computed again from saved states, and the backward pass."""
     many = transforms.OPEN if p.steps is None else 1
     steps = many if p.steps is None else p.steps
-    again = -(-int(binomial.advances(steps, p.num_slots)) // many) if steps > 1 else 0
+    again = -(-_advanced(p, steps) // many) if steps > 1 else 0
     return [
         rules.Body(p.forward, "loop", max(again, 1), open=p.steps is None),
         rules.Body(p.backward, "loop", steps // many, slots=p.num_slots, open=p.steps is None),
     ]
+
+
+def _advanced(p: replay.ReplayParams, steps: int) -> int:
+    """How many steps are run for a later state: those of a sweep, too, if the loop has not saved the states itself."""
+    if not isinstance(p.slots, binomial.Binomial):
+        return int(binomial.advances(steps, p.num_slots))
+    swept = 0 if any(p.cached) or not p.slots.sweeps else steps
+    return swept + _advanced_by(p.slots, steps)
+
+
+_advanced_by = lru_cache(256)(simulation.advanced)
 
 
 def replay_predicate(

@@ -8,12 +8,14 @@ from fiveloop.core import Jaxpr, ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.primitives import convert
 from fiveloop.loops.analysis.accesses import read_whole, write_whole
+from fiveloop.loops.primitives.for_loop import for_p
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import cache_avals, settled
 from fiveloop.loops.primitives.while_loop import while_p
 from fiveloop.loops.record import shown_aval
 from fiveloop.loops.replay.dce import replay_dce
 from fiveloop.loops.schedules.binomial import Slots
+from fiveloop.loops.schedules.periodic import Periodic
 from fiveloop.state import AbstractRef
 
 
@@ -23,22 +25,29 @@ def may_save(plan: transforms.SavingPlan, loop: ir.Eqn) -> bool:
     It does not in another loop, nor where a policy decides, nor if it has a bar or does something else that must happen
     once: it is compiled as several.
     """
-    tops = not plan.cuts and transforms.may_weigh(plan.policy)
-    return tops and not any(map(transforms.happens_once, ir.jaxprs_in(loop.params)))
+    return not plan.cuts and transforms.may_weigh(plan.policy) and not acts(loop)
+
+
+def acts(loop: ir.Eqn) -> bool:
+    """Whether a loop has a bar, or does something else that must happen once."""
+    return any(map(transforms.happens_once, ir.jaxprs_in(loop.params)))
 
 
 def scheduled(eqn: ir.Eqn, verdict: rules.Slots) -> ir.Eqn:
-    """A loop that saves as many states as a verdict says, if nobody has chosen; so do loops of unknown length in it."""
+    """A loop that saves as many states as a verdict says, if nobody has chosen; so do loops in it that it speaks of."""
     if eqn.params.slots is not None:
         return eqn
-    params = ir.with_jaxprs(eqn.params, lambda jaxpr: _scheduled_within(jaxpr, verdict))
-    return eqn.replace(params=replace(params, slots=verdict.slots))
+    inner = replace(verdict, tape=1)
+    params = ir.with_jaxprs(eqn.params, lambda jaxpr: _scheduled_within(jaxpr, inner))
+    slots = verdict.slots if verdict.tape == 1 else Periodic(verdict.slots, verdict.tape)
+    return eqn.replace(params=replace(params, slots=slots))
 
 
 @ir.once_per(lambda jaxpr, verdict: (jaxpr, verdict))
 def _scheduled_within(jaxpr: Jaxpr, verdict: rules.Slots) -> Jaxpr:
     def each(eqn: ir.Eqn) -> ir.Eqn:
-        if eqn.primitive is while_p:
+        is_long = eqn.primitive is for_p and eqn.params.nsteps > verdict.slots
+        if eqn.primitive is while_p or (verdict.within and is_long):
             return scheduled(eqn, verdict)
         params = ir.with_jaxprs(eqn.params, lambda inner: _scheduled_within(inner, verdict))
         return eqn if params == eqn.params else eqn.replace(params=params)

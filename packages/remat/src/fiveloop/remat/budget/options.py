@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import ClassVar
@@ -13,8 +14,17 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.transforms import Candidate, policies
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.plans import Again, Option, Parts, Save
+from fiveloop.remat.budget.rough import (
+    NO_WAY,
+    Steps,
+    Way,
+    differing,
+    loops_of,
+    rough_options,
+    under,
+)
 from fiveloop.remat.budget.segments import Body, body_of, in_parts, with_given
-from fiveloop.remat.budget.stages import Program, most_alive, size_of, unknown_vars
+from fiveloop.remat.budget.stages import Program, size_of, unknown_vars
 from fiveloop.remat.policies import (
     FEWER,
     OtherNames,
@@ -27,7 +37,10 @@ from fiveloop.remat.policies import (
 )
 
 SLOTS = (2, 8, 32)
-"""How many states of a loop a schedule may hold."""
+"""How many states of a loop of unknown length a schedule may hold."""
+
+RUNG, RUNGS = 4, 8
+"""A loop of known length may hold the fewest states of these, or this many times as many as before, so many times."""
 
 STAGES, SMALL, ROOMS, FEW = 4, 0.03, 16, 4
 """Of the body of a loop: the most stages, the least share of its operations in a stage, how many limits on the working
@@ -87,24 +100,82 @@ class Weighing:
     def options(self, most: int) -> list[Option]:
         """At most so many options, without those that another betters; the first saves everything.
 
-        If there is no time to split the stage twice, saving everything and saving nothing are estimated without
-        splitting. Stages with loops are always split.
+        If there is no time to split the stage twice, all are estimated without splitting; but a stage with a loop of
+        unknown length is always split.
         """
-        if most < 2 and not rules.holds_loop(self.jaxpr):
-            return rough_options(self.jaxpr, self.unknown)
+        if most < 2 and longest(self.jaxpr) < math.inf:
+            return self.rough()
         first = self.option(None)
         if not any(self.unknown):
             return [replace(first, again=0)]
         found = [first]
         if rules.holds_loop(self.jaxpr):
-            fitting = [k for k in SLOTS if k * FEWER <= longest(self.jaxpr)]
-            found += [self.option(Scheduled(k, self.given)) for k in fitting]
+            found += self.schedules(first)
             found += self.planned_loops(most)
         else:
             found.append(self.option(nothing_saveable))
             found += self.cuts(found[0], found[1], min(CUTS, most - 2))
             found += map(self.option, self.written[1 : max(most - 1 - CUTS, 1)])
         return [replace(first, again=0), *_bettered_by_none([o.beside(first) for o in found[1:]])]
+
+    def rough(self) -> list[Option]:
+        """Options that are estimated without splitting the stage."""
+        first, nothing = rough_options(self.jaxpr, self.unknown)
+        if not any(self.loops):
+            return [first, nothing]
+        old = under(None, self.jaxpr, self.loops)
+        states = [s.nothing if s else NO_WAY for s in self.loops]
+        found = [
+            differing(first, old, under(p, self.jaxpr, self.loops), p) for p in self.policies()
+        ]
+        return [first, *_bettered_by_none([differing(first, old, states), *found])]
+
+    @property
+    def loops(self) -> list[Steps | None]:
+        """The steps of each equation that is a loop."""
+        return loops_of(self.jaxpr, self.unknown)
+
+    def policies(self) -> list[Scheduled]:
+        """Policies that save a few states of the stage's loops, those of fewest bytes first."""
+        most = longest(self.jaxpr)
+        if most == math.inf:
+            return [Scheduled(k, self.given) for k in SLOTS]
+        ladder = [
+            int(SLOTS[0] * RUNG**k) for k in range(RUNGS) if SLOTS[0] * RUNG**k * FEWER <= most
+        ]
+        found = [Scheduled(k, self.given) for k in ladder]
+        flat = (s for s in self.loops if s and not s.inner)
+        steps = max(flat, key=lambda s: s.trips, default=None)
+        if steps and (tapes := self.periods(steps)):
+            found += [Scheduled(k, self.given, taped=True) for k in tapes]
+        if any(s and s.inner for s in self.loops):
+            found += [Scheduled(k, self.given, within=True) for k in ladder]
+        return found
+
+    def periods(self, steps: Steps) -> list[int]:
+        """How many states of a loop take about as much room as the residuals of the steps between two of them."""
+        least = math.sqrt(steps.trips * steps.each / max(steps.state, 1))
+        found = dict.fromkeys(max(int(least * k), 2) for k in (0.5, 1))
+        return [k for k in found if k * FEWER <= steps.trips]
+
+    def schedules(self, first: Option) -> list[Option]:
+        """The options that save a few states: one of them is split, and the others differ from it by a formula."""
+        policies, loops = self.policies(), self.loops
+        if not all(loops[k] for k, e in enumerate(self.jaxpr.eqns) if rules.is_loop(e)):
+            return [self.option(p) for p in policies if not p.taped and p.slots <= SLOTS[-1]]
+        if not policies:
+            return []
+        kept = sum(w.kept for w in under(None, self.jaxpr, loops))
+        share = min(first.kept / max(kept, 1), 1.0)
+        base = self.option(policies[0])
+        old = under(policies[0], self.jaxpr, loops, share)
+        found = [base]
+        for policy in policies[1:]:
+            new = under(policy, self.jaxpr, loops, share)
+            ratio = sum(w.again for w in new) / max(sum(w.again for w in old), 1)
+            again = first.again + int(ratio * (base.again - first.again))
+            found.append(replace(differing(base, old, new, policy), again=again))
+        return found
 
     def under_policies(self, most: int) -> list[Option]:
         """The option of each policy that people write; none if there is no time to split the stage."""
@@ -156,10 +227,12 @@ class Weighing:
             given=given,
         )
 
-    def stacks(self) -> int:
+    def stacks(self, most: int) -> int:
         """The bytes that loops save for all steps even if nothing else is saved."""
         if not any(self.unknown) or not rules.holds_loop(self.jaxpr):
             return 0
+        if most < 2:
+            return sum(s.nothing.kept for s in self.loops if s)
         cut = both_passes(self.jaxpr, self.unknown, with_given(nothing_saveable, self.given)).cut
         pairs = zip(cut.residuals, cut.sources, strict=True)
         return sum(size_of(v) for v, (kind, _) in pairs if kind == "saved")
@@ -203,43 +276,7 @@ class Weighing:
         base = self.option(None, tuple(way.parts for way in last))
         plans = zip_longest(*[ways or [NO_WAY] for ways in loops])
         each = [[way or end for way, end in zip(plan, last, strict=True)] for plan in plans]
-        return [_differing(base, last, plan) for plan in each]
-
-
-def _differing(base: Option, first: Sequence[Way], other: Sequence[Way]) -> Option:
-    """The option that takes other ways through loops than one whose ways are `first`."""
-    kept = base.kept + sum(w.kept for w in other) - sum(w.kept for w in first)
-    backward = base.backward + max(w.need for w in other) - max(w.need for w in first)
-    return replace(
-        base,
-        kept=max(kept, 0),
-        backward=max(backward, 0),
-        again=base.again + sum(w.again for w in other) - sum(w.again for w in first),
-        parts=tuple(w.parts for w in other),
-        written=any(w.written for w in other),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A way through the body of a loop: the bytes kept and the operations again of all steps, the bytes of one.
-
-    One that is `written` puts the whole body under what people write.
-    """
-
-    parts: Parts | None
-    kept: int
-    again: int
-    need: int
-    written: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """What is there at most."""
-        return self.kept + self.need
-
-
-NO_WAY = Way(None, 0, 0, 0)
+        return [differing(base, last, plan) for plan in each]
 
 
 def ways_of(
@@ -420,20 +457,3 @@ def known_flops(jaxpr: Jaxpr, unknown: util.Mask) -> int:
     else:
         jaxpr = jaxpr.replace(eqns=known)
     return transforms.operations_of(jaxpr, transforms.LIGHT, transforms.OPEN)
-
-
-def rough_options(jaxpr: Jaxpr, unknown: util.Mask) -> list[Option]:
-    """To save everything, and nothing: estimates that are made without splitting the stage."""
-    late = unknown_vars(jaxpr, unknown)
-    known = {v for eqn in jaxpr.eqns for v in eqn.outvars} - late
-    used = {v for e in jaxpr.eqns if not late.isdisjoint(e.outvars) for v in ir.used_vars(e.invars)}
-    outs = ir.used_vars(jaxpr.outvars) & known
-    kept, given_on = (sum(map(size_of, vs)) for vs in ((used | outs) & known, outs))
-    forward, back = most_alive(jaxpr, known - used), most_alive(jaxpr, late)
-    again = known_flops(jaxpr, unknown)
-    given = tuple(v not in late for v in jaxpr.invars)
-    at_once = tuple(v in used and v not in late for v in jaxpr.invars)
-    return [
-        Option(None, kept, forward, back, 0, given=at_once),
-        Option(nothing_saveable, given_on, forward, kept + forward + back, again, given=given),
-    ]

@@ -16,6 +16,7 @@ from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown_exactly
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
+from fiveloop.remat.budget.rough import rough_flops
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
@@ -88,6 +89,7 @@ class Planner:
         self.unknown = unknown
         self.program = Program(jaxpr, unknown)
         self.cuts = self.program.cuts
+        self.late = self.program.late
         self.size = effort(self.program.jaxpr, 1)
         self.segments = Segments(self.program, given, name)
         self.chain = self._chain()
@@ -121,12 +123,12 @@ class Planner:
     def of(self, jaxpr: Jaxpr) -> Planner:
         """The same plans, for another program of the same form."""
         planner = copy(self)
-        planner.program = _program(jaxpr, self.unknown, self.cuts)
+        planner.program = _program(jaxpr, self.unknown, self.cuts, self.late)
         planner.segments = Segments(planner.program, self.given, self.name)
         return planner
 
     def _chains(self) -> Iterator[Chain]:
-        """The chain, and the same chain where every stage that reads a skip connection is a checkpoint.
+        """The chain, the same chain where every stage that reads a skip connection is a checkpoint, and leaner ones.
 
         Without a checkpoint, XLA computes the cotangent of a skip connection only when it is used, if that is light
         work, and keeps its operands alive until then.
@@ -136,6 +138,10 @@ class Planner:
         options = [each[k in ends and len(each) > 1 :] for k, each in enumerate(self.chain.options)]
         if ends:
             yield replace(self.chain, options=options)
+        lean = self.chain.leaner()
+        while lean:
+            yield lean
+            lean = lean.leaner()
 
     def _written(self, everything: Plan) -> list[Plan]:
         """Plans that people write: loop bodies, stages, blocks, groups or nearly everything under one policy."""
@@ -258,8 +264,9 @@ class Planner:
         kinds = dict.fromkeys(keys)
         self._most = WORK // max(sum(effort(jaxpr) for jaxpr, _ in kinds), 1)
         options = {key: Weighing(*key, self.given).options(self._most) for key in kinds}
-        forward = {key: known_flops(*key) for key in kinds}
-        stacks = {key: Weighing(*key, self.given).stacks() for key in kinds}
+        flops = rough_flops if self._most < 2 else known_flops
+        forward = {key: flops(*key) for key in kinds}
+        stacks = {key: Weighing(*key, self.given).stacks(self._most) for key in kinds}
         return Chain(
             [options[key] for key in keys],
             self.program.crossing(),
@@ -356,21 +363,25 @@ def planned(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a budget came to: the plan, and where the program is cut. It fits every program of the same form."""
+    """What a budget came to: the plan, where the program is cut, and which of its variables are unknown.
+
+    It fits every program of the same form.
+    """
 
     choice: Choice
     cuts: tuple[int, ...]
+    late: util.Mask
     plan: Plan
 
     def written(self, p: CheckpointParams, unknown: util.Mask) -> Jaxpr:
         """The program by the plan."""
-        program = _program(p.jaxpr, unknown, self.cuts)
+        program = _program(p.jaxpr, unknown, self.cuts, self.late)
         return Segments(program, _given(p), p.origin.name).jaxpr(self.plan)
 
 
 @ir.once_per_jaxpr
-def _program(jaxpr: Jaxpr, unknown: util.Mask, cuts: tuple[int, ...]) -> Program:
-    return Program(jaxpr, unknown, cuts=cuts)
+def _program(jaxpr: Jaxpr, unknown: util.Mask, cuts: tuple[int, ...], late: util.Mask) -> Program:
+    return Program(jaxpr, unknown, cuts=cuts, late=late)
 
 
 _OUTCOMES: util.BoundedTable[Outcome] = util.BoundedTable(256)
@@ -424,4 +435,4 @@ def _planned(p: CheckpointParams, planner: Planner, source: ir.Source | None) ->
     shown_most = max(most, chosen.bytes)
     weighed = tuple((c.bytes, c.time / 1e6) for c in planner.weighed() if c.bytes <= shown_most)
     choice = Choice(p.budget, chosen.bytes, chosen.time / 1e6, least, most, weighed)
-    return Outcome(choice, planner.cuts, chosen.plan)
+    return Outcome(choice, planner.cuts, planner.late, chosen.plan)

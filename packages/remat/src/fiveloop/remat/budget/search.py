@@ -7,7 +7,7 @@ the one that recomputes the fewest operations is found by dynamic programming ov
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,10 @@ DEPTH = 1
 
 Deeper runs save little more memory, and XLA:CPU schedules them worse than the simulation assumes.
 """
+
+LEAN = 64
+"""If a plan needs so many times less than the fastest one, plans of options that need at most twice as much as that are
+searched for by themselves, in finer steps."""
 
 MOST = 48
 """How many plans there are at most."""
@@ -109,6 +113,24 @@ class Chain:
             here += self.kept((step,))
         return tuple(found)
 
+    def leaner(self) -> Chain | None:
+        """The chain without the options of the plans that need most; None if no plan needs far less than those."""
+        fastest = self.peak(self.by(_time))
+        fitting = [[o for o in each if self.room(o) * LEAN <= 2 * fastest] for each in self.options]
+        if self.peak(self.by(self.room)) * LEAN > fastest or fitting == self.options:
+            return None
+        least = (min(each, key=self.room) for each in self.options)
+        return replace(self, options=[f or [one] for f, one in zip(fitting, least, strict=True)])
+
+    def by(self, cost: Callable[[Option], float]) -> Plan:
+        """The plan in which every stage saves by the option that costs least."""
+        return tuple(Save(k, k + 1, min(o, key=cost)) for k, o in enumerate(self.options))
+
+    @staticmethod
+    def room(option: Option) -> int:
+        """The bytes that an option needs at most."""
+        return option.kept + max(option.forward, option.backward)
+
     def kept(self, plan: Plan) -> int:
         """The bytes that a plan saves between the two passes."""
         each = [
@@ -170,8 +192,7 @@ class Search:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.size = len(chain.options)
-        fastest = tuple(Save(k, k + 1, min(o, key=_time)) for k, o in enumerate(chain.options))
-        self.unit = max(chain.peak(fastest), 1) / (LEVELS - 2 * self.size)
+        self.unit = max(chain.peak(chain.by(_time)), 1) / (LEVELS - 2 * self.size)
         shape = (DEPTH + 1, self.size + 1, self.size + 1, LEVELS)
         # Before each row there is one for bytes that are too few, so that those left are a part of the two.
         rows = np.full((*shape[:-1], 2 * LEVELS), np.inf, np.float32)

@@ -120,7 +120,13 @@ def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
     bodies = rules.bodies_of(eqn)
     if len(bodies) != 1 or bodies[0].role != "loop":
         return None
-    jaxpr = without_calls(bodies[0].jaxpr)
+    body, key = bodies[0], ("in order", eqn.params, unknown)
+    found: Body | None = body.jaxpr.remember(key, lambda: _in_order(body, unknown))
+    return found
+
+
+def _in_order(body: rules.Body, unknown: util.Mask) -> Body | None:
+    jaxpr = without_calls(body.jaxpr)
     sorted_eqns = _sorted(jaxpr)
     if sorted_eqns is None:
         return None
@@ -129,9 +135,9 @@ def body_of(eqn: ir.Eqn, unknown: util.Mask) -> Body | None:
     ins = [v for v in ir.vars_in_order([a for e in pure for a in e.invars]) if v not in made]
     used = ir.used_by(writes, jaxpr.outvars)
     outs = [v for e in pure for v in e.outvars if v in used]
-    late = _unknown_within(jaxpr, unknown)
+    late = unknown_within(jaxpr, unknown)
     computed = Jaxpr(ins, pure, outs, jaxpr.name)
-    return Body(bodies[0], jaxpr, reads, computed, writes, tuple(v in late for v in ins))
+    return Body(body, jaxpr, reads, computed, writes, tuple(v in late for v in ins))
 
 
 def _sorted(jaxpr: Jaxpr) -> tuple[list[ir.Eqn], list[ir.Eqn], list[ir.Eqn]] | None:
@@ -155,7 +161,7 @@ def _sorted(jaxpr: Jaxpr) -> tuple[list[ir.Eqn], list[ir.Eqn], list[ir.Eqn]] | N
     return reads, pure, writes
 
 
-def _unknown_within(body: Jaxpr, unknown: util.Mask) -> set[ir.Var]:
+def unknown_within(body: Jaxpr, unknown: util.Mask) -> set[ir.Var]:
     """The variables of a loop's body that depend on unknown operands of the loop, in some step."""
     last = min(len(unknown), len(body.invars))
     mask = (False,) * (len(body.invars) - last) + tuple(unknown[len(unknown) - last :])

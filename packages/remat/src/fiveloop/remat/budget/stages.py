@@ -53,7 +53,8 @@ class Stage:
 class Program:
     """A jaxpr whose equations are put in stages; `unknown` are the variables that depend on tangents.
 
-    `cuts` are the positions between equations where a stage ends, the ends of the jaxpr included.
+    `cuts` are the positions between equations where a stage ends, the ends of the jaxpr included. `late` says which
+    variables are unknown, if that is known of a program of the same form.
     """
 
     def __init__(
@@ -63,12 +64,17 @@ class Program:
         most: int = MOST,
         cuts: Sequence[int] = (),
         least: float = 0.0,
+        late: util.Mask = (),
     ) -> None:
         self.most = most
         self.least = least
         whole = with_equal_shared(without_local_refs(without_calls(jaxpr)))
         self.jaxpr, self.num_parts = parts_first(whole)
-        self.unknown = unknown_vars(self.jaxpr, unknown_in)
+        self.unknown = (
+            set(util.select_by(late, _variables(self.jaxpr)))
+            if late
+            else unknown_vars(self.jaxpr, unknown_in)
+        )
         self.made: dict[ir.Var, int] = {}
         self.last: dict[ir.Var, int] = {}
         for k, eqn in enumerate(self.jaxpr.eqns):
@@ -99,6 +105,11 @@ class Program:
     def size(self) -> int:
         """How many stages there are."""
         return len(self.cuts) - 1
+
+    @property
+    def late(self) -> util.Mask:
+        """Which variables are unknown, in order."""
+        return tuple([v in self.unknown for v in _variables(self.jaxpr)])
 
     def blocks(self) -> list[tuple[int, int]]:
         """Runs of stages that are one part of the program, as far as what is alive between them tells.
@@ -451,6 +462,11 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
             cut = transforms.cut_once(rule, policies.SAVE_EVERYTHING, unknown, inst, eqn)
             found |= set(util.select_by(cut.out_unknown, eqn.outvars))
     return found
+
+
+def _variables(jaxpr: Jaxpr) -> list[ir.Var]:
+    """The inputs, and what the equations make."""
+    return [*jaxpr.invars, *[v for eqn in jaxpr.eqns for v in eqn.outvars]]
 
 
 def _places(alive: Sequence[float], during: Sequence[float], end: int) -> list[list[int]]:
