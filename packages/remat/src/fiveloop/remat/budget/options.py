@@ -65,6 +65,13 @@ def longest(jaxpr: Jaxpr) -> float:
     return max(chain(map(steps_of, jaxpr.eqns), map(longest, inner)), default=0)
 
 
+@ir.once_per_jaxpr
+def is_open(jaxpr: Jaxpr) -> bool:
+    """Whether there is a loop of unknown length, at any depth."""
+    bodies = [b for e in jaxpr.eqns for b in rules.bodies_of(e)]
+    return any(b.open or is_open(b.jaxpr) for b in bodies)
+
+
 WRITTEN: tuple[transforms.Policy, ...] = (
     nothing_saveable,
     dots_saveable,
@@ -103,7 +110,7 @@ class Weighing:
         If there is no time to split the stage twice, all are estimated without splitting; but a stage with a loop of
         unknown length is always split.
         """
-        if most < 2 and longest(self.jaxpr) < math.inf:
+        if most < 2 and not is_open(self.jaxpr):
             return self.rough()
         first = self.option(None)
         if not any(self.unknown):
@@ -137,12 +144,8 @@ class Weighing:
 
     def policies(self) -> list[Scheduled]:
         """Policies that save a few states of the stage's loops, those of fewest bytes first."""
-        most = longest(self.jaxpr)
-        if most == math.inf:
-            return [Scheduled(k, self.given) for k in SLOTS]
-        ladder = [
-            int(SLOTS[0] * RUNG**k) for k in range(RUNGS) if SLOTS[0] * RUNG**k * FEWER <= most
-        ]
+        rungs = SLOTS if is_open(self.jaxpr) else [SLOTS[0] * RUNG**k for k in range(RUNGS)]
+        ladder = [k for k in rungs if k * FEWER <= longest(self.jaxpr)]
         found = [Scheduled(k, self.given) for k in ladder]
         flat = (s for s in self.loops if s and not s.inner)
         steps = max(flat, key=lambda s: s.trips, default=None)
@@ -161,7 +164,7 @@ class Weighing:
     def schedules(self, first: Option) -> list[Option]:
         """The options that save a few states: one of them is split, and the others differ from it by a formula."""
         policies, loops = self.policies(), self.loops
-        if not all(loops[k] for k, e in enumerate(self.jaxpr.eqns) if rules.is_loop(e)):
+        if is_open(self.jaxpr) or not any(loops):
             return [self.option(p) for p in policies if not p.taped and p.slots <= SLOTS[-1]]
         if not policies:
             return []
@@ -181,12 +184,21 @@ class Weighing:
         """The option of each policy that people write; none if there is no time to split the stage."""
         if most < 2 or not any(self.unknown):
             return []
-        first, found = self.option(None), dict[tuple[bool, ...], Option]()
+        plain = self._flops(both_passes(self.jaxpr, self.unknown, self._chosen(None)))
+        found: dict[tuple[bool, ...], Option] = {}
         keys = [tuple(judged(self.jaxpr, policy)) for policy in WRITTEN]
         for key, policy in zip(keys, WRITTEN, strict=True):
             if key not in found:
-                found[key] = self.option(policy).beside(first)
+                o = self.option(policy)
+                found[key] = replace(o, again=max(o.again - plain, 0))
         return [found[key] for key in keys]
+
+    def _chosen(self, policy: transforms.Policy | None) -> transforms.Policy:
+        return with_given(as_it_is if policy is None else policy, self.given)
+
+    @staticmethod
+    def _flops(passes: Passes) -> int:
+        return transforms.operations_of(passes.jaxpr, transforms.LIGHT, transforms.OPEN)
 
     @property
     def written(self) -> list[transforms.Policy]:
@@ -200,17 +212,15 @@ class Weighing:
         self, policy: transforms.Policy | None, parts: tuple[Parts | None, ...] = ()
     ) -> Option:
         """The option of a policy, where loop bodies follow plans; `again` counts all operations of both passes."""
-        chosen = with_given(as_it_is if policy is None else policy, self.given)
         late = unknown_vars(self.jaxpr, self.unknown) if any(parts) else set[ir.Var]()
         eqns = in_parts(self.jaxpr.eqns, late, parts, self.given)
-        passes = both_passes(self.jaxpr.replace(eqns=eqns), self.unknown, chosen)
+        passes = both_passes(self.jaxpr.replace(eqns=eqns), self.unknown, self._chosen(policy))
         cut = passes.cut
         outs = [v for v, u in zip(self.jaxpr.outvars, cut.out_unknown, strict=True) if not u]
         saved = [
             v for v, (kind, _) in zip(cut.residuals, cut.sources, strict=True) if kind == "saved"
         ]
         kept = sum(map(size_of, saved))
-        flops = transforms.operations_of(passes.jaxpr, transforms.LIGHT, transforms.OPEN)
         if policy is None:
             kept, forward, backward = _whole(passes)
         else:
@@ -222,7 +232,7 @@ class Weighing:
             kept + sum(map(size_of, outs)),
             forward,
             backward,
-            flops,
+            self._flops(passes),
             parts,
             given=given,
         )
@@ -267,7 +277,8 @@ class Weighing:
     def planned_loops(self, most: int) -> list[Option]:
         """The options in which the bodies of the stage's loops follow plans.
 
-        One of them is split; the estimates of the others differ from it by what their plans differ.
+        Two of them are split, those of most and of fewest bytes. The others lie between these, and differ from the
+        first by what their plans differ.
         """
         loops = [ways_of(eqn, mask, self.given, most) for eqn, mask in self.equations()]
         if not any(loops):
@@ -276,7 +287,18 @@ class Weighing:
         base = self.option(None, tuple(way.parts for way in last))
         plans = zip_longest(*[ways or [NO_WAY] for ways in loops])
         each = [[way or end for way, end in zip(plan, last, strict=True)] for plan in plans]
-        return [differing(base, last, plan) for plan in each]
+        least = min(each, key=_kept)
+        span = _kept(last) - _kept(least)
+        kept = self.option(None, tuple(way.parts for way in least)).kept if span > 0 else base.kept
+        shares = [(_kept(plan) - _kept(least)) / max(span, 1) for plan in each]
+        return [
+            replace(differing(base, last, plan), kept=int(kept + share * (base.kept - kept)))
+            for share, plan in zip(shares, each, strict=True)
+        ]
+
+
+def _kept(ways: Sequence[Way]) -> int:
+    return sum(way.kept for way in ways)
 
 
 def ways_of(
@@ -354,7 +376,7 @@ def _steps(
             last = first + length
             jaxpr, unknown = program.weighed(first, last)
             options = Weighing(jaxpr, unknown, given).options(
-                most if length == 1 else min(most, FEW)
+                most if length == 1 else min(most // 2, FEW)
             )
             beside = max(during[first:last])
             found[first, last] = [
