@@ -107,10 +107,9 @@ class Weighing:
     def options(self, most: int) -> list[Option]:
         """At most so many options, without those that another betters; the first saves everything.
 
-        If there is no time to split the stage twice, all are estimated without splitting; but a stage with a loop of
-        unknown length is always split.
+        If there is no time to split the stage twice, all are estimated without splitting.
         """
-        if most < 2 and not is_open(self.jaxpr):
+        if most < 2:
             return self.rough()
         first = self.option(None)
         if not any(self.unknown):

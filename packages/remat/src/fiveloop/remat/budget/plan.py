@@ -26,9 +26,10 @@ from fiveloop.remat.primitive import CheckpointParams
 SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
 
-FIRST, SURE = 3, 0.85
-"""Otherwise these are simulated: the `FIRST` plans of each kind, by estimated bytes, and one from the middle of each
-search. Any other plan is assumed to need at least `SURE` times the bytes that one interpolates between them.
+FIRST, LIKELY, SURE = 3, 0.75, 0.85
+"""Otherwise these are simulated: of each kind the first plan by estimated bytes, and others of the `FIRST` if `LIKELY`
+times what they need, judging by it, is less than what any of these needs; and one from the middle of each search. Any
+other plan is assumed to need at least `SURE` times the bytes that one interpolates between them.
 """
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
@@ -111,8 +112,17 @@ class Planner:
         first = [sorted(kind, key=lambda c: c.bytes)[:FIRST] for kind in kinds]
         middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
         all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
-        self.known = self.plans if all_told else [self.all, *middle, *chain.from_iterable(first)]
         self._bytes: dict[Plan, int] = {}
+        self.known = self.plans if all_told else [self.all, *middle, *self._likely(first)]
+
+    def _likely(self, kinds: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+        """The plans that may need least, by what the one of fewest estimated bytes of each kind is found to need."""
+        found = [kind[0] for kind in kinds if kind]
+        least = min(map(self._simulated, found))
+        for first, *others in filter(None, kinds):
+            ratio = LIKELY * self._simulated(first) / max(first.bytes, 1)
+            found += [c for c in others if c.bytes * ratio <= least]
+        return found
 
     def without_program(self) -> Planner:
         """The plans alone: they fit every program of the same form, and keep no arrays of this one."""

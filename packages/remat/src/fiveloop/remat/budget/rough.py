@@ -13,6 +13,10 @@ from fiveloop.remat.policies import nothing_saveable
 from fiveloop.state import AbstractRef
 
 
+STATES, MOST_STATES = 16_000_000, 128
+"""How many bytes, and how many states at most, a loop of unknown length is taken to hold where it is left as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """A way through the body of a loop: the bytes kept and the operations again of all steps, the bytes of one.
@@ -39,26 +43,24 @@ NO_WAY = Way(None, 0, 0, 0)
 class Steps:
     """The steps of a loop: how many, the bytes of a state and the operations of one forward, and two ways through them.
 
-    The ways save all that the backward pass uses, and the states alone. `inner` are the loops of a step.
+    The ways are to leave the loop as it is, and to save the states alone. To save everything of a step takes `each`
+    bytes, and to go back through it `need` besides. `inner` are the loops of a step.
     """
 
     trips: int
     state: int
     flops: int
+    each: int
+    need: int
     everything: Way
     nothing: Way
     inner: tuple[Steps, ...] = ()
-
-    @property
-    def each(self) -> int:
-        """The bytes that are kept of each step to save everything."""
-        return self.everything.kept // max(self.trips, 1)
 
     def scheduled(self, verdict: rules.Verdict, share: float = 1.0) -> Way:
         """The way under a verdict; if that is for a few states, steps keep a share of the bytes that are estimated."""
         if not isinstance(verdict, rules.Slots):
             return self.everything
-        each, need, again = self.each, self.everything.need, 0
+        each, need, again = self.each, self.need, 0
         if verdict.within:
             old = [s.everything for s in self.inner]
             new = [
@@ -90,9 +92,9 @@ def advances(length: int, slots: int) -> int:
 
 
 def steps_through(eqn: ir.Eqn, unknown: util.Mask) -> Steps | None:
-    """The steps of a loop; None if the equation is no loop of known length."""
-    bodies = rules.bodies_of(eqn) if any(unknown) else []
-    if len(bodies) != 1 or bodies[0].role != "loop" or bodies[0].open:
+    """The steps of a loop; None if the equation is no loop, or nothing of it is unknown."""
+    bodies = [b for b in rules.bodies_of(eqn) if b.role != "condition"] if any(unknown) else []
+    if len(bodies) != 1 or bodies[0].role != "loop":
         return None
 
     def make() -> Steps:
@@ -106,22 +108,28 @@ def steps_through(eqn: ir.Eqn, unknown: util.Mask) -> Steps | None:
 
 
 def _steps_in_place(body: rules.Body, unknown: util.Mask) -> Steps:
-    """The steps of a loop whose body is not divided in parts, for it computes where it writes."""
-    jaxpr, trips = without_calls(body.jaxpr), body.trips
+    """The steps of a loop whose body is not divided in parts: it computes where it writes, or their number is unknown."""
+    jaxpr, trips = without_calls(body.jaxpr), body.trips * (transforms.OPEN if body.open else 1)
     late = unknown_within(jaxpr, unknown)
     mask = tuple([v in late for v in jaxpr.invars])
     everything, nothing = rough_options(jaxpr, mask)[:2]
-    changed = {v for eqn in jaxpr.eqns for v in ir.changed_refs(eqn)} - late
-    state = sum(_contents(v) for v in changed.intersection(jaxpr.invars))
+    changed = {v for eqn in jaxpr.eqns for v in ir.changed_refs(eqn)}
+    carried = set(jaxpr.invars[body.carry :][: len(jaxpr.outvars)])
+    state = sum(_contents(v) for v in (changed.intersection(jaxpr.invars) | carried) - late)
+    each, flops = everything.kept - nothing.kept, rough_flops(jaxpr, mask)
     need = everything.forward + everything.backward
-    way = Way(None, trips * (everything.kept - nothing.kept), 0, need)
+    way = Way(None, trips * each, 0, need)
+    if body.open:
+        slots = min(STATES // max(state, 1), MOST_STATES)
+        again = (trips + advances(trips, max(slots, 1))) * flops
+        way = Way(None, 0, again, slots * state + each + need)
     inner = tuple(filter(None, loops_of(jaxpr, mask)))
-    return Steps(trips, state, nothing.again, way, way, inner)
+    return Steps(trips, state, flops, each, need, way, way, inner)
 
 
-def _contents(ref: ir.Var) -> int:
-    """The bytes of what a Ref holds."""
-    return int(prims.bytes_of([ref.aval.inner])) if isinstance(ref.aval, AbstractRef) else 0
+def _contents(v: ir.Var) -> int:
+    """The bytes of a value, or of what a Ref holds."""
+    return int(prims.bytes_of([v.aval.inner])) if isinstance(v.aval, AbstractRef) else size_of(v)
 
 
 def _steps_of(body: Body) -> Steps:
@@ -136,13 +144,16 @@ def _steps_of(body: Body) -> Steps:
 
     # The results of a step are in the states of the loop.
     kept = everything.kept - nothing.kept + carry(everything)
+    need = everything.forward + everything.backward
     parts = Parts((0, len(jaxpr.eqns)), (Save(0, 1, nothing),))
     known = (v for v, u in zip(jaxpr.invars, body.unknown, strict=True) if not u)
     return Steps(
         trips,
         sum(map(size_of, carried.intersection(known))),
         rough_flops(jaxpr, body.unknown),
-        Way(None, trips * kept, 0, everything.forward + everything.backward),
+        kept,
+        need,
+        Way(None, trips * kept, 0, need),
         Way(parts, trips * carry(nothing), trips * nothing.again, nothing.backward, written=True),
         tuple(filter(None, loops_of(jaxpr, body.unknown))),
     )
