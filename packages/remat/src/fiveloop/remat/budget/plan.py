@@ -27,9 +27,10 @@ SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
 
 FIRST, LIKELY, SURE = 3, 0.75, 0.85
-"""Otherwise these are simulated: of each kind the first plan by estimated bytes, and others of the `FIRST` if `LIKELY`
-times what they need, judging by it, is less than what any of these needs; and one from the middle of each search. Any
-other plan is assumed to need at least `SURE` times the bytes that one interpolates between them.
+"""Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
+search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
+it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
+interpolates between them.
 """
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
@@ -111,9 +112,14 @@ class Planner:
         self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
         first = [sorted(kind, key=lambda c: c.bytes)[:FIRST] for kind in kinds]
         middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
-        all_told = len(self.plans) * effort(self.program.jaxpr) <= SIMULATED
         self._bytes: dict[Plan, int] = {}
-        self.known = self.plans if all_told else [self.all, *middle, *self._likely(first)]
+        each = effort(self.program.jaxpr)
+        if len(self.plans) * each <= SIMULATED:
+            self.known = self.plans
+        else:
+            few = sum(map(len, first)) * each <= 2 * SIMULATED
+            least = [*chain.from_iterable(first)] if few else self._likely(first)
+            self.known = [self.all, *middle, *least]
 
     def _likely(self, kinds: Sequence[Sequence[Candidate]]) -> list[Candidate]:
         """The plans that may need least, by what the one of fewest estimated bytes of each kind is found to need."""

@@ -12,7 +12,6 @@ from fiveloop.remat.budget.stages import most_alive, size_of, unknown_vars, with
 from fiveloop.remat.policies import nothing_saveable
 from fiveloop.state import AbstractRef
 
-
 STATES, MOST_STATES = 16_000_000, 128
 """How many bytes, and how many states at most, a loop of unknown length is taken to hold where it is left as it is."""
 
@@ -108,7 +107,7 @@ def steps_through(eqn: ir.Eqn, unknown: util.Mask) -> Steps | None:
 
 
 def _steps_in_place(body: rules.Body, unknown: util.Mask) -> Steps:
-    """The steps of a loop whose body is not divided in parts: it computes where it writes, or their number is unknown."""
+    """The steps of a loop whose body is not divided in parts: it writes before it reads, or is of unknown length."""
     jaxpr, trips = without_calls(body.jaxpr), body.trips * (transforms.OPEN if body.open else 1)
     late = unknown_within(jaxpr, unknown)
     mask = tuple([v in late for v in jaxpr.invars])

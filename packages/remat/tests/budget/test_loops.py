@@ -1,0 +1,137 @@
+"""Budgets of programs with loops of known length: how many states are saved, and how long that takes to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fiveloop.core import grad, jit, make_jaxpr
+from fiveloop.core.primitives import special as sp
+from fiveloop.loops import scan, while_loop
+from fiveloop.loops.schedules.binomial import advances
+from fiveloop.remat import checkpoint, explain_residuals
+from fiveloop.remat.budget import options, plan, rough, stages
+from fiveloop.remat.policies import Scheduled
+
+X = np.random.default_rng(0).standard_normal(64).astype(np.float32) * 0.1
+
+
+@pytest.fixture(autouse=True)
+def no_plans() -> None:
+    """There are none at first."""
+    plan._OUTCOMES.clear()
+    plan._PLANS.clear()
+
+
+def repeated(step: Callable[[Any], Any], steps: int, x: Any) -> Any:
+    """A step many times."""
+    return scan(lambda c, _: (step(c), None), x, None, length=steps)[0]
+
+
+def long(x: Any) -> Any:
+    """A loop of many steps."""
+    return repeated(lambda c: sp.sin(c) * 1.01, 2_000, x).sum()
+
+
+def nested(x: Any) -> Any:
+    """A loop whose steps are loops."""
+    return repeated(lambda c: repeated(lambda d: sp.sin(d) * 1.01, 100, c), 100, x).sum()
+
+
+def until(steps: int, x: Any, scale: float) -> Any:
+    """A loop of unknown length."""
+
+    def step(c: Any) -> Any:
+        return c[0] + 1, sp.sin(sp.sin(c[1]) * scale)
+
+    return while_loop(lambda c: c[0] < steps, step, (0, x))[1]
+
+
+def many(x: Any) -> Any:
+    """Loops that differ, of all kinds."""
+    for k in range(3):
+
+        def step(c: Any, scale: float = 1.01 + 0.01 * k) -> Any:
+            return sp.sin(sp.sin(c) * scale)
+
+        x = until(8, repeated(step, 8, x), 1.01 + 0.01 * k)
+        x = repeated(lambda c, s=step: repeated(s, 4, c), 8, x)
+    return x.sum()
+
+
+@pytest.mark.parametrize("f", [long, nested])
+@pytest.mark.parametrize("taped", [False, True])
+def test_a_loop_saves_as_many_states_as_a_policy_says(f: Any, taped: bool) -> None:
+    few = checkpoint(f, policy=Scheduled(10, taped=taped, within=not taped))
+    compiled = jit(grad(few)).lower(X).compile()
+    np.testing.assert_allclose(compiled(X), jit(grad(f))(X), rtol=1e-5, atol=1e-6)
+    whole = jit(grad(f)).lower(X).compile().memory_analysis().temp
+    assert compiled.memory_analysis().temp < whole / 3
+
+
+def test_loops_within_loops_save_a_few_states() -> None:
+    smaller = checkpoint(nested, budget=8_000)
+    compiled = jit(grad(smaller)).lower(X).compile()
+    assert compiled.memory_analysis().temp <= 1.05 * 8_000
+    np.testing.assert_allclose(compiled(X), jit(grad(nested))(X), rtol=1e-5, atol=1e-6)
+
+
+def test_a_long_loop_runs_each_step_once_again_if_it_has_room_for_it() -> None:
+    (choice,) = explain_residuals(checkpoint(long, budget=1.0), X).choices
+    times = [time for size, time in choice.candidates if size < choice.everything / 5]
+    assert min(times) < 1.5 * choice.milliseconds
+    compiled = jit(grad(checkpoint(long, budget=0.15))).lower(X).compile()
+    assert compiled.memory_analysis().temp <= 0.2 * choice.everything
+
+
+def test_estimates_of_schedules_are_those_of_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[options.Weighing] = []
+    real = options.Weighing.schedules
+
+    def noted(self: options.Weighing, first: Any) -> Any:
+        seen.append(self)
+        return real(self, first)
+
+    monkeypatch.setattr(options.Weighing, "schedules", noted)
+    make_jaxpr(grad(checkpoint(long, budget=0.9)))(X)
+    weighing = seen[0]
+    found = weighing.schedules(weighing.option(None))
+    policies = [o.policy for o in found if isinstance(o.policy, Scheduled)]
+    assert {policy.taped for policy in policies} == {False, True}
+    for o, policy in zip(found, policies, strict=True):
+        split = weighing.option(policy)
+        np.testing.assert_allclose(
+            (o.kept, o.backward), (split.kept, split.backward), rtol=0.1, atol=300
+        )
+
+
+def test_a_loop_is_split_only_where_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "WORK", 0)
+    monkeypatch.setattr(plan, "LARGE", 0)
+    split: list[Any] = []
+    monkeypatch.setattr(options, "both_passes", lambda *args: split.append(args))
+    smaller, whole = grad(checkpoint(many, budget=0.0)), grad(many)
+    np.testing.assert_allclose(jit(smaller)(X), jit(whole)(X), rtol=1e-5, atol=1e-6)
+    assert not split
+    (choice,) = explain_residuals(checkpoint(many, budget=0.0), X).choices
+    assert choice.least < choice.everything / 2
+
+
+def test_a_second_call_asks_no_loop_what_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradient = grad(checkpoint(nested, budget=1.0))
+    make_jaxpr(gradient)(X)
+    asked: list[Any] = []
+    real = stages.unknown_vars
+    monkeypatch.setattr(stages, "unknown_vars", lambda *args: asked.append(args) or real(*args))
+    make_jaxpr(gradient)(X)
+    assert not asked
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5, 40])
+def test_the_fewest_advances(slots: int) -> None:
+    assert [rough.advances(n, slots) for n in range(2, 60)] == [
+        int(advances(n, slots)) for n in range(2, 60)
+    ]
