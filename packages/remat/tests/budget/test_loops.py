@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,17 @@ def until(steps: int, x: Any, scale: float) -> Any:
     return while_loop(lambda c: c[0] < steps, step, (0, x))[1]
 
 
+def both(x: Any, scale: float) -> Any:
+    """Two light equations."""
+    return sp.sin(sp.sin(x) * scale)
+
+
 def many(x: Any) -> Any:
     """Loops that differ, of all kinds."""
     for k in range(3):
-
-        def step(c: Any, scale: float = 1.01 + 0.01 * k) -> Any:
-            return sp.sin(sp.sin(c) * scale)
-
+        step = partial(both, scale=1.01 + 0.01 * k)
         x = until(8, repeated(step, 8, x), 1.01 + 0.01 * k)
-        x = repeated(lambda c, s=step: repeated(s, 4, c), 8, x)
+        x = repeated(partial(repeated, step, 4), 8, x)
     return x.sum()
 
 
@@ -125,7 +128,12 @@ def test_a_second_call_asks_no_loop_what_is_unknown(monkeypatch: pytest.MonkeyPa
     make_jaxpr(gradient)(X)
     asked: list[Any] = []
     real = stages.unknown_vars
-    monkeypatch.setattr(stages, "unknown_vars", lambda *args: asked.append(args) or real(*args))
+
+    def noted(*args: Any) -> Any:
+        asked.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(stages, "unknown_vars", noted)
     make_jaxpr(gradient)(X)
     assert not asked
 
