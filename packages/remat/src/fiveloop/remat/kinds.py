@@ -10,6 +10,7 @@ from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.core.primitives import dot, running, shape, windows
+from fiveloop.remat.expanded import expanded
 
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
@@ -127,22 +128,27 @@ def written_out(eqn: ir.Eqn) -> Jaxpr | None:
     It is where a library reduces: other operations read its result from memory, and nothing from before that is kept.
     """
     rule = rules.written_out_rules.find(eqn.primitive)
-    if rule is None:
+    jaxpr = expanded(eqn) if rule is None else rule([a.aval for a in eqn.invars], eqn.params)
+    if jaxpr is None:
         return None
-    jaxpr = rule([a.aval for a in eqn.invars], eqn.params)
     if any(e.primitive.name in IN_LIBRARY and is_in_library(e) for e in jaxpr.eqns):
         return None
     return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])
 
 
-def fillings(eqn: ir.Eqn) -> list[Hashable]:
-    """The large arrays of one number that a compiler makes for an equation that uses numbers in each element."""
-    numbers = [a for a in eqn.invars if isinstance(a, ir.Literal) and ir.is_scalar(a)]
-    if not numbers or not rules.by_element_rules.find(eqn.primitive):
-        return []
+def fillings(eqn: ir.Eqn, ins: Sequence[int]) -> list[tuple[Hashable, int]]:
+    """The large arrays of one number that a compiler makes for an equation that uses numbers in each element.
+
+    Beside what each is, it is which of the values it is made of, or -1.
+    """
     shape = eqn.outvars[0].aval.shape
-    large = ir.size_of(shape) >= LIBRARY
-    return [(a.aval.dtype, str(a.value), shape) for a in numbers] if large else []
+    if not rules.by_element_rules.find(eqn.primitive) or ir.size_of(shape) < LIBRARY:
+        return []
+    return [
+        ((a.aval.dtype, str(a.value) if isinstance(a, ir.Literal) else x, shape), x)
+        for a, x in zip(eqn.invars, ins, strict=False)
+        if (ir.is_scalar(a) if isinstance(a, ir.Literal) else not a.aval.shape)
+    ]
 
 
 def is_form(eqn: ir.Eqn) -> bool:
@@ -180,6 +186,19 @@ def runs_across(eqn: ir.Eqn) -> bool:
 def picks(eqn: ir.Eqn) -> bool:
     """Whether an equation reads elements, or writes them, at an index that is no block."""
     return eqn.primitive in (prims.take_p, prims.put_p) and not eqn.params.indexer.is_block
+
+
+def has_gaps(eqn: ir.Eqn) -> bool:
+    """Whether an equation reads a block with gaps, or writes one."""
+    if eqn.primitive not in (prims.take_p, prims.put_p) or not eqn.params.indexer.is_block:
+        return False
+    return any(abs(span.stride) != 1 for span in eqn.params.indexer.spans)
+
+
+def block(eqn: ir.Eqn) -> ir.Aval:
+    """The type of what an equation writes with gaps, what is in these included."""
+    array = eqn.invars[0].aval
+    return ir.ShapedArray(tuple(span.extent for span in eqn.params.indexer.spans), array.dtype)
 
 
 def positions(eqn: ir.Eqn) -> Sequence[ir.Atom]:

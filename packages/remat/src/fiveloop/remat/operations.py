@@ -12,7 +12,7 @@ from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.core.primitives import ordering
-from fiveloop.remat import kinds
+from fiveloop.remat import expanded, kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
 from fiveloop.remat.name import name_p
 from fiveloop.remat.primitive import AGAIN
@@ -35,6 +35,7 @@ class Operations:
         self.seen: dict[object, list[int]] = {}
         self.flat: dict[tuple[int, tuple[int, ...] | None], int] = {}
         self.computed: set[object] = set()
+        self.blocks: dict[object, int] = {}
         self.number = -1
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
@@ -109,6 +110,10 @@ class Operations:
         written_out = kinds.written_out(eqn)
         if written_out is not None:
             return self.inline(written_out, ins)
+        scratch = expanded.scratch(eqn)
+        if scratch is not None:
+            ins = [*ins, *self.add(Op(eqn, ins, [self.value(scratch)]))]
+            return self.add(Op(eqn, ins, [self.value(v.aval) for v in eqn.outvars]))
         contracts = prim is prims.dot_general_p and not kinds.is_outer(eqn)
         if contracts:
             ins = self.canonical(eqn, ins)
@@ -121,6 +126,8 @@ class Operations:
             return self.transposed(eqn, ins)
         if kinds.picks(eqn):
             return self.picked(eqn, ins)
+        if kinds.has_gaps(eqn):
+            ins = self.with_gaps(eqn, ins)
         half = _computes_in_full(eqn)
         if half and contracts:
             return self.contracted(eqn, ins)
@@ -130,6 +137,8 @@ class Operations:
             self.add_bodies(op, bodies)
         elif prim is prims.put_p:
             op.over = [(outs[0], ins[0])]
+            if kinds.has_gaps(eqn):
+                self.blocks[outs[0], eqn.params.indexer, tuple(kinds.positions(eqn))] = ins[1]
         elif outs:
             self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
@@ -171,6 +180,23 @@ class Operations:
             out = self.value(eqn.outvars[0].aval)
             made = self.add(Op(eqn, [*made, *ins], [out], light=True, unary=True))
         return made
+
+    def with_gaps(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The operands of an equation that reads or writes a block with gaps.
+
+        What is written is selected from what is there by a mask, which equal blocks share, and is what is read there.
+        """
+        indexer, places = eqn.params.indexer, tuple(kinds.positions(eqn))
+        if eqn.primitive is prims.take_p:
+            return [self.blocks.get((ins[0], indexer, places), ins[0]), *ins[1:]]
+        block = kinds.block(eqn)
+        key = "mask", block.shape, indexer
+        if key not in self.seen:
+            mask = [self.value(ir.ShapedArray(block.shape, np.dtype(np.bool_)))]
+            self.seen[key] = self.add(Op(eqn, [], mask))
+        made = [self.value(block)]
+        self.add(Op(eqn, [*self.seen[key], *ins], made, light=True))
+        return [ins[0], *made, *ins[2:]]
 
     def positions(self, eqn: ir.Eqn, places: Sequence[int], index: ir.Aval) -> list[int]:
         """All positions in one array, which equal indices share: columns that are joined are computed once."""
@@ -359,6 +385,8 @@ class Operations:
             inner = [k in contract for k in kept]
             edges = sum(p != q for p, q in pairwise(inner))
             copied = tuple(batch) != tuple(range(len(batch))) or edges > 1
+            if not copied and a.aval.ndim > 2 and self.is_turned(x):
+                x = self.add(Op(eqn, [x], [self.value(a.aval)], light=True, unary=True))[0]
             if x < 0 or (a.aval.ndim <= len(batch) + 2 and not copied):
                 found.append(x)
                 continue
@@ -371,6 +399,16 @@ class Operations:
                 (self.flat[key],) = self.add(op)
             found.append(self.flat[key])
         return found
+
+    def is_turned(self, x: int) -> bool:
+        """Whether an array is computed, element by element, of transposed ones, and in their order."""
+        made = self.maker.get(x)
+        if made is None or made.reads != SAME:
+            return False
+        makers = [self.maker.get(y) for y in made.ins if y >= 0 and self.sizes[y] >= self.sizes[x]]
+        return any(
+            m is not None and (kinds.is_transposed(m.eqn) or self.is_turned(m.outs[0])) for m in makers
+        )
 
     def contracted(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The result of a contraction in half precision: operands and result are there in full precision, too."""

@@ -322,19 +322,21 @@ class _Layout(Operations):
 
     def add_fillings(self, fused: Fusions) -> None:
         """Add arrays of one number that a library reads: it takes in only what nothing else uses."""
-        found: dict[object, tuple[set[Op], list[Op]]] = {}
+        found: dict[tuple[object, int], tuple[set[Op], list[Op]]] = {}
         for op, parts in fused.parts.items() if any(op.absorbs for op in fused.parts) else ():
             for part in (op, *parts):
-                for key in kinds.fillings(part.eqn):
+                for key in kinds.fillings(part.eqn, part.ins):
                     users, readers = found.setdefault(key, (set(), []))
                     users.add(part)
                     readers += [op] if op.absorbs and op not in readers else []
-        for users, readers in found.values():
+        for (_, number), (users, readers) in found.items():
             if len(users) > 1 and readers:
-                eqn = readers[0].eqn
-                (v,) = self.add(Op(eqn, [], [self.value(next(iter(users)).eqn.outvars[0].aval)]))
+                eqn, ins = readers[0].eqn, [number] if number >= 0 else []
+                (v,) = self.add(Op(eqn, ins, [self.value(next(iter(users)).eqn.outvars[0].aval)]))
                 fused.users.append(readers)
                 fused.parts[self.maker[v]] = []
+                for x in ins:
+                    fused.users[x].append(self.maker[v])
 
     def run_breadth_first(self, fused: Fusions) -> None:
         """Bring the equations into the compiler's order: breadth first, each once its operands are there.

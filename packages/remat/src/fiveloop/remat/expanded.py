@@ -1,0 +1,110 @@
+"""Functions that XLA:CPU writes out in others before it fuses, and what of that is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import log as log_of
+
+from fiveloop.core import Jaxpr, Value, arrays, ir, trace
+from fiveloop.core.primitives import elementwise as e
+from fiveloop.core.primitives import special
+
+Fun = Callable[..., Value]
+
+
+def _halves(x: Value) -> tuple[Value, Value]:
+    """Half the exponential of a number, and of its negative."""
+    return e.exp(e.add(x, -log_of(2))), e.exp(e.sub(-log_of(2), x))
+
+
+def _sinh(x: Value) -> Value:
+    """Near zero it is written by expm1."""
+    up, down = _halves(x)
+    if x.dtype.kind == "c":
+        return e.sub(up, down)
+    less = e.expm1(x)
+    near = e.mul(e.add(less, e.div(less, e.add(less, 1))), 0.5)
+    return e.select(e.less(e.abs(x), 1), near, e.sub(up, down))
+
+
+def _log_add_exp(x: Value, y: Value) -> Value:
+    """The greater and a series of the rest, of which a few terms stand for all."""
+    apart = e.neg(e.abs(e.sub(x, y)))
+    rest = e.exp(e.select(e.equal(x, y), e.mul(apart, 0), apart))
+    ratio = e.div(rest, e.add(rest, 2))
+    square = e.mul(ratio, ratio)
+    series = e.add(e.mul(e.add(e.mul(square, 0.4), 0.7), square), 2)
+    return e.add(e.maximum(x, y), e.mul(ratio, series))
+
+
+def _exp(z: Value) -> Value:
+    """By the halves of the real part, where its exponential is infinite."""
+    re, im = e.real(z), e.imag(z)
+    whole, half = e.exp(re), e.exp(e.mul(re, 0.5))
+
+    def part(turn: Value) -> Value:
+        large = e.mul(e.mul(half, turn), half)
+        return e.select(e.equal(whole, float("inf")), large, e.mul(whole, turn))
+
+    imaginary = part(special.sin(im))
+    return e.complex(
+        part(special.cos(im)), e.select(e.equal(im, 0), e.mul(imaginary, 0), imaginary)
+    )
+
+
+def _log(z: Value) -> Value:
+    """The logarithm of the length by the longer side and the ratio of both, and the angle."""
+    re, im = e.real(z), e.imag(z)
+    a, b = e.abs(re), e.abs(im)
+    long = e.maximum(a, b)
+    ratio = e.div(e.minimum(a, b), long)
+    return e.complex(
+        e.add(e.log(long), e.mul(e.log1p(e.mul(ratio, ratio)), 0.5)), special.atan2(im, re)
+    )
+
+
+REAL: dict[str, Fun] = {
+    "sinh": _sinh,
+    "cosh": lambda x: e.add(*_halves(x)),
+    "logaddexp": _log_add_exp,
+}
+"""Functions of real numbers as XLA writes them out."""
+
+COMPLEX: dict[str, Fun] = {
+    "exp": _exp,
+    "sinh": _sinh,
+    "cosh": lambda x: e.add(*_halves(x)),
+    "log": _log,
+    "log1p": _log,
+    "atan": _log,
+    "atanh": _log,
+    "conj": lambda z: e.complex(e.real(z), e.neg(e.imag(z))),
+}
+"""The same of complex numbers; other logarithms are fused as the plain one is."""
+
+SCRATCH = {"sqrt": 3, "rsqrt": 3, "asin": 8, "acos": 8, "asinh": 8, "acosh": 9}
+"""How many arrays of real numbers a function of complex ones keeps in memory beside its operand and its result."""
+
+
+def expanded(eqn: ir.Eqn) -> Jaxpr | None:
+    """What XLA writes in place of an equation, if it is such a function of arrays, of four bytes or more."""
+    avals = tuple(a.aval for a in eqn.invars)
+    if len(eqn.outvars) != 1 or not avals or avals[0].dtype.itemsize < 4:
+        return None
+    fun = (COMPLEX if avals[0].dtype.kind == "c" else REAL).get(eqn.primitive.name)
+    return None if fun is None else _staged(fun, avals)
+
+
+@lru_cache(maxsize=256)
+def _staged(fun: Fun, avals: Sequence[ir.Aval]) -> Jaxpr:
+    return trace.stage_closed(lambda *xs: [fun(*xs)], avals, "expanded")
+
+
+def scratch(eqn: ir.Eqn) -> ir.Aval | None:
+    """The type of what a function of complex numbers keeps in memory beside its operand and its result."""
+    num = SCRATCH.get(eqn.primitive.name)
+    if num is None or eqn.outvars[0].aval.dtype.kind != "c":
+        return None
+    shape = eqn.outvars[0].aval.shape
+    return ir.ShapedArray((num, *shape), arrays.real_dtype(eqn.outvars[0].aval.dtype))
