@@ -42,6 +42,7 @@ def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
     light = cost.again and not pads(eqn) and not joins
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
+    once |= eqn.primitive.name in {"abs", "sign"} and eqn.invars[0].aval.dtype.kind == "c"
     return light, once
 
 
@@ -193,6 +194,11 @@ def has_gaps(eqn: ir.Eqn) -> bool:
     if eqn.primitive not in (prims.take_p, prims.put_p) or not eqn.params.indexer.is_block:
         return False
     return any(abs(span.stride) != 1 for span in eqn.params.indexer.spans)
+
+
+def writes_gaps(eqn: ir.Eqn) -> bool:
+    """Whether an equation writes a block with gaps."""
+    return eqn.primitive is prims.put_p and has_gaps(eqn)
 
 
 def block(eqn: ir.Eqn) -> ir.Aval:

@@ -122,6 +122,8 @@ class Operations:
             ins = self.flattened(eqn, ins)
         if prim.name == "div":
             ins = self.divided_once(eqn, ins)
+        if prim.name == "mul" and eqn.outvars[0].aval.dtype.kind == "c":
+            ins = self.numbers_last(eqn, ins)
         if kinds.runs_across(eqn):
             return self.transposed(eqn, ins)
         if kinds.picks(eqn):
@@ -356,6 +358,26 @@ class Operations:
         product = Op(eqn, by, [self.value(out.aval)], light=True, unary=by[0] == by[1], reads=SAME)
         return [made.ins[0], *self.add(product)]
 
+    def numbers_last(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The operands of a product of complex numbers: what is multiplied by one number is so afterwards."""
+        for x, y in (ins, ins[::-1]):
+            made = self.maker.get(x)
+            if made is None or made.eqn.primitive is not eqn.primitive or self.is_number(y):
+                continue
+            for number, other in (made.ins, made.ins[::-1]):
+                if self.is_number(number) and not self.is_number(other):
+                    product = Op(eqn, [other, y], [self.value(eqn.outvars[0].aval)])
+                    self.weigh(product)
+                    return [*self.add(product), number]
+        return ins
+
+    def is_number(self, x: int) -> bool:
+        """Whether an array is of one complex number."""
+        made = self.maker.get(x)
+        if made is None or made.eqn.primitive.name != "complex":
+            return self.is_filled(x)
+        return all(map(self.is_filled, made.ins))
+
     def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
 
@@ -385,7 +407,8 @@ class Operations:
             inner = [k in contract for k in kept]
             edges = sum(p != q for p, q in pairwise(inner))
             copied = tuple(batch) != tuple(range(len(batch))) or edges > 1
-            if not copied and a.aval.ndim > 2 and self.is_turned(x):
+            turned = x >= 0 and made is not None and not kinds.is_transposed(made.eqn)
+            if turned and not copied and a.aval.ndim > 2 and self.is_turned(x):
                 x = self.add(Op(eqn, [x], [self.value(a.aval)], light=True, unary=True))[0]
             if x < 0 or (a.aval.ndim <= len(batch) + 2 and not copied):
                 found.append(x)
@@ -401,14 +424,12 @@ class Operations:
         return found
 
     def is_turned(self, x: int) -> bool:
-        """Whether an array is computed, element by element, of transposed ones, and in their order."""
+        """Whether an array is a transposed one, or computed of such ones element by element."""
         made = self.maker.get(x)
-        if made is None or made.reads != SAME:
-            return False
-        makers = [self.maker.get(y) for y in made.ins if y >= 0 and self.sizes[y] >= self.sizes[x]]
-        return any(
-            m is not None and (kinds.is_transposed(m.eqn) or self.is_turned(m.outs[0])) for m in makers
-        )
+        if made is None or kinds.is_transposed(made.eqn):
+            return made is not None
+        large = [y for y in made.ins if y >= 0 and self.sizes[y] >= self.sizes[x]]
+        return made.reads == SAME and any(map(self.is_turned, large))
 
     def contracted(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The result of a contraction in half precision: operands and result are there in full precision, too."""

@@ -260,8 +260,7 @@ class _Layout(Operations):
         found = []
         for k in places if recomputes_in_branches() else ():
             op = self.ops[k]
-            makers = {x: self.maker[x].eqn for x in op.ins if x in self.maker}
-            size = sum(self.sizes[x] for x, made in makers.items() if kinds.is_transposed(made))
+            size = sum(self.sizes[x] for x in {*op.ins} if self.is_turned(x))
             if size and op.bodies[0].role != "loop":
                 found.append(Buffer(size, op.eqn, 0, k, k))
         return found
