@@ -54,6 +54,11 @@ def pads(eqn: ir.Eqn) -> bool:
     return any(not ir.is_constant(n) or n > 0 for n in added)
 
 
+def joins_halves(eqn: ir.Eqn) -> bool:
+    """Whether an equation makes complex numbers of two real ones: it is written over no array."""
+    return eqn.primitive.name == "complex"
+
+
 def is_cheap(eqn: ir.Eqn) -> bool:
     """Whether an equation is computed anew for each that uses it element by element, dear as it looks."""
     return eqn.primitive.name in CHEAP and eqn.outvars[0].aval.dtype.kind != "c"

@@ -429,7 +429,7 @@ class Operations:
         if made is None or kinds.is_transposed(made.eqn):
             return made is not None
         large = [y for y in made.ins if y >= 0 and self.sizes[y] >= self.sizes[x]]
-        return made.reads == SAME and any(map(self.is_turned, large))
+        return made.reads == SAME and bool(large) and all(map(self.is_turned, large))
 
     def contracted(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The result of a contraction in half precision: operands and result are there in full precision, too."""

@@ -416,7 +416,7 @@ class _Layout(Operations):
                 continue
             taken: set[int] = set()
             for v, x in op.over:
-                if x >= self.num_given and last[x] <= place and not {v, x} & taken:
+                if _root(owner, x) >= self.num_given and last[x] <= place and not {v, x} & taken:
                     if not self.ends(x, op, fused, places):
                         continue
                     owner[v] = x
@@ -427,6 +427,7 @@ class _Layout(Operations):
             if op.light and not op.over and op.outs[0] not in own:
                 (v,) = op.outs
                 alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
+                alike = [] if kinds.joins_halves(op.eqn) else alike
                 ended = [x for x in alike if x >= self.num_given and last[x] <= place]
                 over[v] = [_root(owner, x) for x in ended if not self.is_of_vectors(x)]
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - fusible}
@@ -463,8 +464,9 @@ class _Layout(Operations):
         places = {v: place for place, op in enumerate(self.ops) for v in op.outs}
         for op in self.ops if recomputes_in_branches() else ():
             places |= dict.fromkeys(self.made_in_branches(op), -1)
+        halves = {v for op in self.ops if kinds.joins_halves(op.eqn) for v in op.outs}
         pairs = zip(self.results, self.carried, strict=True)
-        return [v for v, old in pairs if last[old] <= places.get(v, -1)]
+        return [v for v, old in pairs if last[old] <= places.get(v, -1) and v not in halves]
 
     def made_in_branches(self, op: Op) -> Sequence[int]:
         """The results that a branch makes: the most of one of two branches, and of more than two all."""
