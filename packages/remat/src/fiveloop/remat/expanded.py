@@ -38,6 +38,16 @@ def _log_add_exp(x: Value, y: Value) -> Value:
     return e.add(e.maximum(x, y), e.mul(ratio, series))
 
 
+def _erf_inv(x: Value) -> Value:
+    """A polynomial of the logarithm, or of its root, of which one term stands for all."""
+    far = e.neg(e.log1p(e.mul(x, e.neg(x))))
+    near = e.less(far, 5)
+    place = e.select(near, e.sub(far, 2.5), e.sub(e.sqrt(far), 3))
+    factor = e.select(near, e.mul(far, 0), e.add(e.mul(far, 0), 1))
+    out = e.mul(e.add(e.mul(factor, place), 1), x)
+    return e.select(e.equal(e.abs(x), 1), e.mul(x, 2), out)
+
+
 def _exp(z: Value) -> Value:
     """By the halves of the real part, where its exponential is infinite."""
     re, im = e.real(z), e.imag(z)
@@ -68,6 +78,7 @@ REAL: dict[str, Fun] = {
     "sinh": _sinh,
     "cosh": lambda x: e.add(*_halves(x)),
     "logaddexp": _log_add_exp,
+    "erf_inv": _erf_inv,
 }
 """Functions of real numbers as XLA writes them out."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.backend import hlo
 from fiveloop.core.inspect import recomputes_in_branches
-from fiveloop.core.primitives import dot, running, shape, windows
+from fiveloop.core.primitives import dot, running, shape, special, windows
 from fiveloop.remat.expanded import expanded
 
 EXPENSIVE = 4
@@ -40,10 +40,16 @@ def weight(eqn: ir.Eqn) -> tuple[bool, bool]:
     cost = transforms.equation_cost(eqn)
     size = ir.size_of(eqn.outvars[0].aval.shape)
     joins = eqn.primitive is prims.concatenate_p and is_wide(eqn)
-    light = cost.again and not pads(eqn) and not joins
+    light = cost.again and not pads(eqn) and not joins and not waits(eqn)
     once = cost.flops >= EXPENSIVE * max(size, 1) or eqn.primitive is prims.concatenate_p
     once |= eqn.primitive.name in {"abs", "sign"} and eqn.invars[0].aval.dtype.kind == "c"
     return light, once
+
+
+def waits(eqn: ir.Eqn) -> bool:
+    """Whether newer compilers compute random bits once: older ones drop what they wait for before they fuse."""
+    many = eqn.primitive is special.threefry2x32_p and not recomputes_in_branches()
+    return many and ir.is_more(ir.size_of(eqn.outvars[0].aval.shape), special.FEW_BITS)
 
 
 def pads(eqn: ir.Eqn) -> bool:
@@ -147,8 +153,10 @@ def fillings(eqn: ir.Eqn, ins: Sequence[int]) -> list[tuple[Hashable, int]]:
 
     Beside what each is, it is which of the values it is made of, or -1.
     """
+    if not rules.by_element_rules.find(eqn.primitive):
+        return []
     shape = eqn.outvars[0].aval.shape
-    if not rules.by_element_rules.find(eqn.primitive) or ir.size_of(shape) < LIBRARY:
+    if ir.size_of(shape) < LIBRARY:
         return []
     return [
         ((a.aval.dtype, str(a.value) if isinstance(a, ir.Literal) else x, shape), x)
