@@ -260,7 +260,14 @@ class Planner:
         jaxpr = self.segments.jaxpr(plan)
         if self.apart:
             jaxpr = self.segments.in_one(jaxpr)
-        return needed(both_passes(jaxpr, self.unknown, _policy_of(plan)).jaxpr)
+        passes = both_passes(jaxpr, self.unknown, _policy_of(plan))
+        whole = passes.jaxpr
+        if not any(map(rules.is_loop, whole.eqns)):
+            return needed(whole)
+        # Where the value is not asked for, what loops begin with comes into other places.
+        grads = whole.outvars[len(passes.cut.known.outvars) - len(passes.cut.residuals) :]
+        alone = whole.replace(outvars=grads, eqns=ir.prune(whole.eqns, grads))
+        return max(needed(whole), needed(alone))
 
     def _decided(self) -> int:
         """The operations that every plan recomputes, because the user's policy says so."""
