@@ -244,7 +244,7 @@ class Fuser:
             for made in makers:
                 mask |= behind[self.place[made]]
             behind.append(mask)
-            for made in makers if op not in self.gone and not kinds.writes_gaps(op.eqn) else ():
+            for made in makers if op not in self.gone and not kinds.writes_block(op.eqn) else ():
                 if made.unary or made in self.whole or not made.light:
                     continue
                 if made in reshaped and op not in reshaped:

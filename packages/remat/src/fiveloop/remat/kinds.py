@@ -209,9 +209,9 @@ def has_gaps(eqn: ir.Eqn) -> bool:
     return any(abs(span.stride) != 1 for span in eqn.params.indexer.spans)
 
 
-def writes_gaps(eqn: ir.Eqn) -> bool:
-    """Whether an equation writes a block with gaps."""
-    return eqn.primitive is prims.put_p and has_gaps(eqn)
+def writes_block(eqn: ir.Eqn) -> bool:
+    """Whether an equation writes a block."""
+    return eqn.primitive is prims.put_p and bool(eqn.params.indexer.is_block)
 
 
 def block(eqn: ir.Eqn) -> ir.Aval:

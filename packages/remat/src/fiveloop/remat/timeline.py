@@ -260,7 +260,13 @@ class _Layout(Operations):
         found = []
         for k in places if recomputes_in_branches() else ():
             op = self.ops[k]
-            size = sum(self.sizes[x] for x in {*op.ins} if self.is_turned(x))
+            makers = {x: self.maker[x].eqn for x in op.ins if x in self.maker}
+            size = sum(
+                self.sizes[x]
+                for x, made in makers.items()
+                if kinds.is_transposed(made)
+                or (made.outvars and made.outvars[0].aval.ndim > 2 and self.is_turned(x))
+            )
             if size and op.bodies[0].role != "loop":
                 found.append(Buffer(size, op.eqn, 0, k, k))
         return found
