@@ -260,12 +260,12 @@ class _Layout(Operations):
         found = []
         for k in places if recomputes_in_branches() else ():
             op = self.ops[k]
-            makers = {x: self.maker[x].eqn for x in op.ins if x in self.maker}
+            makers = {x: self.maker[x] for x in op.ins if x in self.maker}
             size = sum(
                 self.sizes[x]
                 for x, made in makers.items()
-                if kinds.is_transposed(made)
-                or (made.outvars and made.outvars[0].aval.ndim > 2 and self.is_turned(x))
+                if kinds.is_transposed(made.eqn)
+                or (made.expensive and made.eqn.outvars[0].aval.ndim > 2 and self.is_turned(x))
             )
             if size and op.bodies[0].role != "loop":
                 found.append(Buffer(size, op.eqn, 0, k, k))
@@ -336,7 +336,10 @@ class _Layout(Operations):
                     readers += [op] if op.absorbs and op not in readers else []
         for (_, number), (users, readers) in found.items():
             if len(users) > 1 and readers:
-                eqn, ins = readers[0].eqn, [number] if number >= 0 else []
+                made = self.maker.get(number)
+                # A number that is fused itself is there for what reads it, as early as may be.
+                known = number >= 0 and (made is None or made in fused.parts)
+                eqn, ins = readers[0].eqn, [number] if known else []
                 (v,) = self.add(Op(eqn, ins, [self.value(next(iter(users)).eqn.outvars[0].aval)]))
                 fused.users.append(readers)
                 fused.parts[self.maker[v]] = []
