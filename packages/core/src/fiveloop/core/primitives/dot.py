@@ -140,9 +140,9 @@ versions of jaxlib with 22 matrices, of 4 x 64 to 1024 x 256, 2 to 256 vectors, 
 LEAST_SUMMED, LEAST_KEPT, LEAST_COPIED = 32, 24, 1024
 """Of a transpose that is multiplied with a vector: its terms, its rows and its elements at least, to be left out.
 
-XLA on CPU takes .2 to .9 of the time with the matrix that it is the transpose of, .4 in the median, as it copies the
-transpose; smaller ones become part of one kernel with what is around them. Measured on two versions of jaxlib with
-80 matrices, of 5 x 4 to 1000 x 1000, in loops and outside of them.
+XLA on CPU copies the transpose. With the matrix that it is the transpose of, loops take about the same time at 40 x 40,
+.4 of it at 64 x 64 and .1 at 256 x 256; smaller ones become part of one kernel with what is around them. Measured on
+two versions of jaxlib with 60 matrices, of 5 x 4 to 1000 x 1000, in loops and outside of them.
 """
 
 

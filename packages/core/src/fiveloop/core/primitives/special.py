@@ -390,8 +390,9 @@ FEW_BITS = 8
 """More words than so many are computed once on CPU, before what is made of them.
 
 jaxlib 0.12 would compute them again for each value that is made of them, and for each element of a reduction that is
-not vectorised: in loops, twelve random programs of 12 to 131,072 words take .6 to 1.1 of the time (sums of 4,096 and
-more 1.2), outside of loops one value takes up to 1.7 of the time, several .74 to .85. jaxlib 0.10 does as before.
+not vectorised: in loops, seven random programs of 12 to 131,072 words take .66 to 1.08 of the time in eight of ten
+cases, .82 in the median; outside of loops one value takes up to 1.7 of the time, several .74 to 1.08. jaxlib 0.10 does
+as before.
 """
 
 threefry2x32_p: ir.Primitive[Any] = ir.Primitive("threefry2x32")
