@@ -328,12 +328,12 @@ class DischargeContext:
         return inside
 
     def place(self, cell: Cell, indexer: Indexer, index: ad.Values, clamp: bool = False) -> Place:
-        """The place of an index in a Ref, worked out once a phase.
+        """The place of an index in a Ref, worked out once a phase, and apart for Refs that nothing changes.
 
         An index read in an earlier phase is taken as ordered at the end of that phase: else it would be read again.
         """
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
-        key = (shape, indexer, *map(id, index))
+        key = (shape, indexer, cell.changes, *map(id, index))
         if key not in self._places:
             clamp = clamp or not indexer.is_single
             starts = tuple(indexing.resolve(shape, indexer, index, clamp=clamp))
