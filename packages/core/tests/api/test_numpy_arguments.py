@@ -96,6 +96,21 @@ def test_numbers_that_are_equal_are_told_apart_by_type(identity: Any) -> None:
             assert_same(identity(k=[one])[1]["k"][0], one)
 
 
+def test_named_arguments_stand_in_any_order_and_are_not_taken_for_others() -> None:
+    told = jit(lambda a, b=10.0, c=100.0: (a, b, c))
+    x = np.arange(3, dtype="f4")
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        *(((), {"a": x}), ((x,), {}), ((1,), {"b": 2}), ((1, 2), {}), ((1,), {"c": 2})),
+        *(((), {"c": 3, "b": 2, "a": x}), ((), {"a": x, "b": 2, "c": 3}), ((x, 2, 3), {})),
+        *(((x, 2), {"c": 3}), ((x,), {"c": 3.0, "b": True}), ((x,), {"b": [2.0], "c": 3})),
+    ]
+    for (args, kwargs), _ in itertools.product(calls, range(3)):
+        want = {"b": 10.0, "c": 100.0, **dict(zip("abc", args, strict=False)), **kwargs}
+        for got, name in zip(told(*args, **kwargs), "abc", strict=True):
+            wanted = want[name][0] if isinstance(want[name], list) else want[name]
+            assert_same(got[0] if isinstance(got, list) else got, wanted)
+
+
 @pytest.mark.parametrize(
     "leaf",
     [

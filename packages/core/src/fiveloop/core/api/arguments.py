@@ -363,6 +363,7 @@ class NumpyCall:
         self._name, self._miss, self._slow, self._static = name, miss, slow, static
         self._ones: dict[type, _Way] = {}
         self._pairs: dict[tuple[type, type], _Way] = {}
+        self._flats: dict[tuple[type | str, ...], tuple[_Way, list[str]]] = {}
         self._trees: dict[Any, _Way] = {}
         self.call_arrays(slow)
         self.run = self._call()
@@ -378,18 +379,24 @@ class NumpyCall:
         """Forget all signatures."""
         self._ones.clear()
         self._pairs.clear()
+        self._flats.clear()
         self._trees.clear()
 
     def _call(self) -> Fun:
-        """The call: one argument, or two, that are no containers take a short way, and no frame of a guard's own."""
-        of_one, of_two, slow = self._ones.get, self._pairs.get, self._slow
+        """The call: what is no container takes a short way, one or two the shortest, without a guard's frame."""
+        of_one, of_two, of_more = self._ones.get, self._pairs.get, self._flats.get
+        slow = self._slow
 
         def run(*args: Any, **kwargs: Any) -> Any:
             try:
                 try:
-                    if kwargs:
-                        return self._with_trees(args, kwargs)
-                    if len(args) == 1:
+                    if kwargs or len(args) > 2:
+                        found = of_more((*map(type, args), *kwargs, *map(type, kwargs.values())))
+                        if found is not None:
+                            (quickly, rules), names = found
+                            leaves = (*args, *map(kwargs.__getitem__, names))
+                            return quickly(*map(operator.call, rules, leaves))
+                    elif len(args) == 1:
                         (x,) = args
                         way = of_one(type(x))
                         if way is not None:
@@ -425,9 +432,13 @@ class NumpyCall:
         way = self._trees.get((tree, kinds, static))
         if way is None:
             way = self._trees[tree, kinds, static] = self._way(tree, kinds, static)
-            if not static and not kwargs and kinds == tuple(map(type, args)):
-                self._ones |= {kinds[0]: way} if len(kinds) == 1 else {}
-                self._pairs |= {(kinds[0], kinds[1]): way} if len(kinds) == 2 else {}
+            names = sorted(kwargs)
+            if not static and kinds == tuple(map(type, [*args, *map(kwargs.get, names)])):
+                if not kwargs:
+                    self._ones |= {kinds[0]: way} if len(kinds) == 1 else {}
+                    self._pairs |= {(kinds[0], kinds[1]): way} if len(kinds) == 2 else {}
+                of_names = map(type, kwargs.values())
+                self._flats[(*map(type, args), *kwargs, *of_names)] = way, names
         quickly, rules = way
         if static:
             leaves = [x for x in leaves if type(x) is not util.Exact]
