@@ -17,7 +17,8 @@ from fiveloop.core.api.staging import make_jaxpr
 from fiveloop.core.backend import client
 from fiveloop.core.backend.gate import WholeCopy, array_copies
 from fiveloop.core.dataclass import dataclass, field
-from fiveloop.core.lower.dispatch import compiled, ladder, prepared
+from fiveloop.core.lower.dispatch import compiled, prepared
+from fiveloop.core.lower.module import ladder
 from fiveloop.core.passes import Pass, all_passes
 
 Content = ir.Jaxpr | str

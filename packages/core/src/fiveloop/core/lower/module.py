@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from fiveloop.core import ir, rules
-from fiveloop.core.backend import hlo, host_calls
+from fiveloop.core.backend import hlo, host_calls, native
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.fingerprint import form_of
 
@@ -39,6 +39,13 @@ class Emission(Enum):
     def branches(self) -> bool:
         """Whether an `if` orders what a barrier would not."""
         return self in (Emission.SCALAR_IF, Emission.GUARDED_IF)
+
+
+def ladder(platform: str) -> tuple[Emission, ...]:
+    """The ways to try, best first."""
+    if platform == "cpu" and native.jaxlib_version() < (0, 12):
+        return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
+    return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
 
 
 @ir.once_per_jaxpr
@@ -80,6 +87,43 @@ def _replaced(eqn: ir.Eqn, within: Callable[[ir.Jaxpr], Set[ir.Var]]) -> Iterato
 
 
 @ir.once_per_jaxpr
+def computed_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The arrays that have blocks replaced by what is read from arrays, and are computed of arrays that are read so.
+
+    XLA:CPU does all of it in one kernel, which asks of each element whether it is replaced, one after the other. That
+    takes up to 13 times as long as one kernel after the other.
+    """
+    made, readers = ir.makers(jaxpr), [e for e in jaxpr.eqns if _reads_parts(e)]
+    parts = {v for e in readers for v in ir.used_vars(e.invars)}
+    values = ir.reachable(jaxpr, [v for e in readers for v in e.outvars])
+    written = (
+        v
+        for e in jaxpr.eqns
+        if e.primitive.name == _WRITES and e.params.indexer.is_block and e.invars[1] in values
+        for v in ir.used_vars(e.invars[:1])
+    )
+    return frozenset(v for v in written if not parts.isdisjoint(_of_elements(v, made)))
+
+
+def _reads_parts(eqn: ir.Eqn) -> bool:
+    """Whether an equation reads an array otherwise than element by element."""
+    by_element = rules.by_element_rules.find(eqn.primitive)
+    return not by_element and any(v.aval.shape for v in ir.used_vars(eqn.invars))
+
+
+def _of_elements(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> set[ir.Var]:
+    """The arrays of which the elements of an array are computed, each of that at its place."""
+    found, waiting = set[ir.Var](), [v]
+    while waiting:
+        eqn = made.get(waiting.pop())
+        if eqn is not None and rules.by_element_rules.find(eqn.primitive):
+            alike = {x for x in ir.used_vars(eqn.invars) if x.aval.shape == v.aval.shape}
+            waiting += alike - found
+            found |= alike
+    return found
+
+
+@ir.once_per_jaxpr
 def read_in_another_shape(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     """The reshaped values of which the original, or the original in a third shape, is read, too.
 
@@ -102,6 +146,15 @@ def _reshapes(eqn: ir.Eqn) -> bool:
     """Whether an equation gives all elements of its operand, as one of a single row does, too."""
     sizes = {math.prod(a.aval.shape) for a in (eqn.invars[0], *eqn.outvars)} if eqn.invars else ()
     return len(sizes) == 1 and rules.is_view(eqn)
+
+
+class _Kernels:
+    """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements of them."""
+
+    def __init__(self, jaxpr: ir.Jaxpr) -> None:
+        self.apart = reshaped_and_written(jaxpr)
+        self.reshaped = read_in_another_shape(jaxpr)
+        self.first = computed_and_written(jaxpr)
 
 
 def emit_order(
@@ -312,8 +365,8 @@ class LowerContext:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        apart, reshaped = reshaped_and_written(jaxpr), read_in_another_shape(jaxpr)
-        env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, apart, reshaped))
+        kernels = _Kernels(jaxpr)
+        env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, kernels))
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
 
@@ -340,27 +393,34 @@ class LowerContext:
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)
 
-    def _step(
-        self, eqn: ir.Eqn, operands: list[IRValue], apart: Set[ir.Var], reshaped: Set[ir.Var]
-    ) -> list[IRValue]:
+    def _step(self, eqn: ir.Eqn, operands: list[IRValue], kernels: _Kernels) -> list[IRValue]:
         avals = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
         if eqn.primitive.name == _WRITES and operands[0].name in self._module.reshaped:
+            # XLA:CPU, in one kernel with the write, reads the original of a reshaped array too late.
             operands[1] = self._computed_first(operands[1])
         ctx = LowerContext(self._module, self._consts, *avals, self._fixed)
         results = ctx._lowered(eqn, operands)
-        if not apart.isdisjoint(eqn.outvars):
+        if not kernels.apart.isdisjoint(eqn.outvars):
             results = hlo.optimization_barrier(self.b, results)
-        if not reshaped.isdisjoint(eqn.outvars):
+        if self._writes_apart and not kernels.first.isdisjoint(eqn.outvars):
+            results = [self._computed_first(x) for x in results]
+        if not kernels.reshaped.isdisjoint(eqn.outvars):
             self._module.reshaped.update(x.name for x in results)
         if all(x.name in self._fixed for x in operands):
             self._fixed.update(x.name for x in results)
         return results
 
+    @property
+    def _writes_apart(self) -> bool:
+        """Whether what is computed and then written to is so by two kernels; a branch pays in loops alone."""
+        branches = ladder(self.platform)[0].branches
+        return self.platform == "cpu" and (self.b.is_in_loop or not branches)
+
     def _computed_first(self, x: IRValue) -> IRValue:
-        """What is written to a reshaped array: XLA:CPU, in one kernel with the write, reads the original too late."""
+        """An array that is in memory before it is used, or written to, in another kernel."""
         if not x.shape or 0 in x.shape or x.name in self._fixed:
             return x
-        if not self._module.emission.branches:
+        if not ladder(self.platform)[0].branches:
             return hlo.optimization_barrier(self.b, [x])[0]
         bits = hlo.convert(self.b, x, np.int32)
         return guarded(self.b, bits, lambda: [x], [(x.shape, x.dtype)])[0]
