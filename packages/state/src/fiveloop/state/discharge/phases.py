@@ -72,6 +72,7 @@ class DischargeContext:
         self._made_from_reads: list[Cell] = []
         self._flushes = 0
         self._places: dict[tuple[object, ...], Place] = {}
+        self._clamped: set[tuple[object, ...]] = set()
         self._twins: dict[int, tuple[Value, Value]] = {}
         self._held: list[Value] = []
 
@@ -328,12 +329,16 @@ class DischargeContext:
         return inside
 
     def place(self, cell: Cell, indexer: Indexer, index: ad.Values, clamp: bool = False) -> Place:
-        """The place of an index in a Ref, worked out once a phase, and apart for Refs that nothing changes.
+        """The place of an index in a Ref, worked out once a phase; one that nothing changes does not wait for a clamp.
 
         An index read in an earlier phase is taken as ordered at the end of that phase: else it would be read again.
         """
         shape, index = cell.contents.shape, [self.latest(x) for x in index]
-        key = (shape, indexer, cell.changes, *map(id, index))
+        key: tuple[object, ...] = (shape, indexer, *map(id, index))
+        if clamp:
+            self._clamped.add(key)
+        elif not cell.changes and key in self._clamped:
+            key = (key, "as it is")
         if key not in self._places:
             clamp = clamp or not indexer.is_single
             starts = tuple(indexing.resolve(shape, indexer, index, clamp=clamp))
