@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import log as log_of
+from typing import Any
 
-from fiveloop.core import Jaxpr, Value, arrays, ir, trace
+import numpy as np
+
+from fiveloop.core import Jaxpr, Value, arrays, ir, rules, trace
+from fiveloop.core.primitives import convert, running, special
 from fiveloop.core.primitives import elementwise as e
-from fiveloop.core.primitives import special
 
 Fun = Callable[..., Value]
 
@@ -101,10 +104,52 @@ SCRATCH = {"sqrt": 3, "rsqrt": 3, "asin": 8, "acos": 8, "asinh": 8, "acosh": 9}
 def expanded(eqn: ir.Eqn) -> Jaxpr | None:
     """What XLA writes in place of an equation, if it is such a function of arrays, of four bytes or more."""
     avals = tuple(a.aval for a in eqn.invars)
+    if isinstance(eqn.params, running.CumulativeParams):
+        return _in_full(eqn.primitive, eqn.params, avals)
     if len(eqn.outvars) != 1 or not avals or avals[0].dtype.itemsize < 4:
         return None
     fun = (COMPLEX if avals[0].dtype.kind == "c" else REAL).get(eqn.primitive.name)
     return None if fun is None else _staged(fun, avals)
+
+
+def row_loop(eqn: ir.Eqn) -> rules.Body | None:
+    """The loop over rows that computes running results, if an equation gives such: each is written over its element.
+
+    jaxpr : [place, *other operands, last result, operand] -> [result, operand]
+    """
+    if not isinstance(eqn.params, running.CumulativeParams) or 0 in eqn.outvars[0].aval.shape:
+        return None
+    return _row_loop(eqn.params.axis, tuple(a.aval for a in eqn.invars))
+
+
+@lru_cache(maxsize=256)
+def _row_loop(axis: int, avals: Sequence[ir.Aval]) -> rules.Body:
+    def step(i: Value, *given: Value) -> list[Value]:
+        *others, last, x = given
+        parts = [y[i] for y in (*others, x)]
+        new = reduce(e.add, parts, last)
+        return [new, x.at[i].set(new)]
+
+    (n, *_), dtype = (avals[0].shape[axis],), avals[0].dtype
+    row = avals[0].shape[:axis] + avals[0].shape[axis + 1 :]
+    whole = ir.ShapedArray((n, *row), dtype)
+    given = [*[whole] * (len(avals) - 1), ir.ShapedArray(row, dtype), whole]
+    jaxpr = trace.stage_closed(step, [ir.ShapedArray((), np.dtype(np.int32)), *given], "rows")
+    return rules.Body(jaxpr, "loop", n, carry=len(avals))
+
+
+@lru_cache(maxsize=256)
+def _in_full(prim: ir.Primitive[Any], params: Any, avals: Sequence[ir.Aval]) -> Jaxpr | None:
+    """Running results of half precision: in full precision, and what is converted."""
+    dtype, wide = avals[0].dtype, arrays.wide_for_sums(avals[0].dtype)
+    if dtype == wide:
+        return None
+
+    def run(*xs: Value) -> list[Value]:
+        given = [convert.convert(x, wide) for x in xs]
+        return [convert.convert(trace.bind1(prim, *given, params=params), dtype)]
+
+    return trace.stage_closed(run, avals, "expanded")
 
 
 @lru_cache(maxsize=256)

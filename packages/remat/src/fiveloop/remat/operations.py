@@ -124,8 +124,9 @@ class Operations:
             ins = self.divided_once(eqn, ins)
         if prim.name == "mul" and eqn.outvars[0].aval.dtype.kind == "c":
             ins = self.numbers_last(eqn, ins)
-        if kinds.runs_across(eqn):
-            return self.transposed(eqn, ins)
+        rows = expanded.row_loop(eqn)
+        if rows is not None:
+            return self.run_over_rows(eqn, ins, rows)
         if kinds.picks(eqn):
             return self.picked(eqn, ins)
         if kinds.has_gaps(eqn):
@@ -150,15 +151,22 @@ class Operations:
             return self.divided(eqn, made)
         return made
 
-    def transposed(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
-        """The running result along an axis behind others: in place of its operand, transposed before and behind."""
+    def run_over_rows(self, eqn: ir.Eqn, ins: Sequence[int], body: rules.Body) -> list[int]:
+        """The running result of rows, over the operand; of other axes the operands are transposed, and the result."""
+        across = kinds.runs_across(eqn)
         moved = [
-            x if x < 0 else self.add(Op(eqn, [x], [self.value(a.aval)]))[0]
+            self.add(Op(eqn, [x], [self.value(a.aval)]))[0] if across and x >= 0 else x
             for a, x in zip(eqn.invars, ins, strict=True)
         ]
+        row, first = (self.value(body.jaxpr.invars[-2].aval) for _ in range(2))
+        self.add(Op(eqn, [], [first], first=-1))
         (out,) = eqn.outvars
         made = self.value(out.aval)
-        self.add(Op(eqn, moved, [made], over=[(made, moved[-1])]))
+        op = Op(eqn, [*moved[:-1], first, moved[-1]], [row, made], first=-1)
+        self.add_bodies(op, [body])
+        self.add(op)
+        if not across:
+            return [made]
         return self.add(Op(eqn, [made], [self.value(out.aval)], light=True, unary=True))
 
     def picked(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:

@@ -90,9 +90,11 @@ class _Layout(Operations):
         wide: bool = False,
         counters: int = 0,
         ordered: bool = False,
+        repeated: bool = False,
     ) -> None:
         super().__init__(path, jaxpr, wide)
         self.ordered = ordered
+        self.repeated = repeated
         self.counters = counters
         self.role = role
         self.late = late
@@ -113,6 +115,7 @@ class _Layout(Operations):
             last[v] = len(self.ops) - 1
         owner, over = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
+        copies: list[int] = []
         # A vector, its product and what is made of that may be in three places, packed by how long they live.
         packed = self.wide and recomputes_in_branches()
         for place, op in enumerate(self.ops):
@@ -122,7 +125,9 @@ class _Layout(Operations):
                 begin |= {v: begin.get(x, place) for v, x in copied}
             if self.wide and op.bodies:
                 # What a loop changes, and something else reads, is copied once it is there.
-                begin |= {v: begin[x] + 1 for v, x in op.over if v not in owner and x in begin}
+                copied = [(v, self.seen_through(x)) for v, x in op.over if v not in owner]
+                copies += [v for v, x in copied if 0 <= x < self.num_given]
+                begin |= {v: begin.get(x, -1) + 1 for v, x in copied if x >= 0}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
                 start = begin.setdefault(v, place)
@@ -137,11 +142,13 @@ class _Layout(Operations):
         args = {-1, *(_root(owner, v) for v in given)}  # and forms of constants
         outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
         made_at = self.depth_first(fused)  # the compiler has taken the barriers out by now
+        made_at |= {v: spans[v][2] - spans[v][3] for v in copies}
         made = {
             root: Buffer(self.sizes[root], *spans[root], self.path)
             for root in sorted(spans.keys() - args, key=made_at.__getitem__)
         }
-        rooms = outs if self.role not in ("loop", "branch") else set[int]()
+        no_rooms = self.role in ("loop", "branch") or (self.role == "recomputed" and self.repeated)
+        rooms = set[int]() if no_rooms else outs
         buffers = in_memory(made, outs, over, rooms)
         inner = {k: self.dearest(op) for k, op in enumerate(self.ops) if op.bodies}
         if self.wide:
@@ -251,9 +258,10 @@ class _Layout(Operations):
 
     def step_of(self, op: Op, body: rules.Body) -> Timeline:
         """The memory of one run of a body of an equation. A loop's body may count its steps before its operands."""
-        counters = max(len(body.jaxpr.invars) - len(op.eqn.invars), 0)
+        counters = max(len(body.jaxpr.invars) - len(op.ins), 0)
         path = (*self.path, op.eqn.primitive.name)
-        return _body_timeline(body, path, self.wide, counters)
+        repeated = self.repeated or self.role == "loop"
+        return _body_timeline(body, path, self.wide, counters, repeated)
 
     def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
         """What an older compiler's branches are given transposed, and copy."""
@@ -442,6 +450,12 @@ class _Layout(Operations):
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - fusible}
         return owner, Over(written, updated)
 
+    def seen_through(self, x: int) -> int:
+        """What a value is another form of."""
+        while (made := self.maker.get(x)) and made.view:
+            x = made.ins[made.outs.index(x)]
+        return x
+
     def is_of_vectors(self, x: int) -> bool:
         """Whether a value is read in another form than it has, and so is never written over."""
         return x in self.maker and kinds.is_of_vectors(self.maker[x].eqn)
@@ -490,11 +504,14 @@ class _Layout(Operations):
 
 
 @ir.once_per(lambda body, *how: (body.jaxpr, body.role == "loop" and body.carry, body.role, *how))
-def _body_timeline(body: rules.Body, path: tuple[str, ...], wide: bool, counters: int) -> Timeline:
+def _body_timeline(
+    body: rules.Body, path: tuple[str, ...], wide: bool, counters: int, repeated: bool
+) -> Timeline:
     """The memory of one run of a body; its first `counters` binders stand for no operand."""
     carry = body.carry if body.role == "loop" else None
-    layout = _Layout(path, body.jaxpr, carry, body.role, wide=wide, counters=counters)
-    return layout.timeline()
+    return _Layout(
+        path, body.jaxpr, carry, body.role, wide=wide, counters=counters, repeated=repeated
+    ).timeline()
 
 
 def _root(owner: dict[int, int], v: int) -> int:
