@@ -66,6 +66,11 @@ def jaxlib_version() -> tuple[int, ...]:
     return tuple([int(part) for part in re.findall(r"\d+", version)])
 
 
+def drops_barriers(platform: str) -> bool:
+    """Whether the compiler drops optimization barriers before it fuses."""
+    return platform == "cpu" and jaxlib_version() < (0, 12)
+
+
 def compile_options(choices: CompileChoices, platform: str, device_id: int) -> Any:
     """jaxlib's options for a program on one device."""
     extra = default_backend_options(platform)

@@ -14,11 +14,10 @@ from typing import Any
 
 from fiveloop.core import errors, ir, transforms, util
 from fiveloop.core.api.staging import make_jaxpr
-from fiveloop.core.backend import client
+from fiveloop.core.backend import client, native
 from fiveloop.core.backend.gate import WholeCopy, array_copies
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.dispatch import compiled, prepared
-from fiveloop.core.lower.module import ladder
 from fiveloop.core.passes import Pass, all_passes
 
 Content = ir.Jaxpr | str
@@ -265,4 +264,4 @@ def ready_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
 
 def recomputes_in_branches() -> bool:
     """Whether a recomputation is lowered as a branch that is always taken, because the compiler drops barriers."""
-    return ladder(client.platform())[0].branches
+    return native.drops_barriers(client.platform())

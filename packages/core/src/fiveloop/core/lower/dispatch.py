@@ -11,12 +11,19 @@ from typing import Any
 from fiveloop.core import ad, errors, ir, passes, rules, util
 from fiveloop.core.arrays.array import Array, Value, copied, of_buffer, to_array
 from fiveloop.core.arrays.sharing import Turn, leave, lent, take
-from fiveloop.core.backend import client
+from fiveloop.core.backend import client, native
 from fiveloop.core.backend.call import forget_signatures
 from fiveloop.core.backend.gate import array_copies
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.lower.fingerprint import Form, form_of, opened
-from fiveloop.core.lower.module import Emission, Lowered, ladder, lower_jaxpr
+from fiveloop.core.lower.module import Emission, Lowered, lower_jaxpr
+
+
+def ladder(platform: str) -> tuple[Emission, ...]:
+    """The ways to try, best first."""
+    if native.drops_barriers(platform):
+        return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
+    return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
 
 
 @dataclass(frozen=True, slots=True)

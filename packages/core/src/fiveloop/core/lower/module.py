@@ -41,13 +41,6 @@ class Emission(Enum):
         return self in (Emission.SCALAR_IF, Emission.GUARDED_IF)
 
 
-def ladder(platform: str) -> tuple[Emission, ...]:
-    """The ways to try, best first."""
-    if platform == "cpu" and native.jaxlib_version() < (0, 12):
-        return (Emission.SCALAR_IF, Emission.GUARDED_IF, Emission.BARRIER)
-    return (Emission.BARRIER, Emission.GUARDED_BARRIER, Emission.SCALAR_IF)
-
-
 @ir.once_per_jaxpr
 def reshaped_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     """The values in another shape, as a row of an array has, that are read and have several elements replaced.
@@ -413,14 +406,14 @@ class LowerContext:
     @property
     def _writes_apart(self) -> bool:
         """Whether what is computed and then written to is so by two kernels; a branch pays in loops alone."""
-        branches = ladder(self.platform)[0].branches
+        branches = native.drops_barriers(self.platform)
         return self.platform == "cpu" and (self.b.is_in_loop or not branches)
 
     def _computed_first(self, x: IRValue) -> IRValue:
         """An array that is in memory before it is used, or written to, in another kernel."""
         if not x.shape or 0 in x.shape or x.name in self._fixed:
             return x
-        if not ladder(self.platform)[0].branches:
+        if not native.drops_barriers(self.platform):
             return hlo.optimization_barrier(self.b, [x])[0]
         bits = hlo.convert(self.b, x, np.int32)
         return guarded(self.b, bits, lambda: [x], [(x.shape, x.dtype)])[0]
