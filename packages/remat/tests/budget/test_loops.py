@@ -12,8 +12,9 @@ import pytest
 from fiveloop.core import grad, jit, make_jaxpr
 from fiveloop.core.primitives import special as sp
 from fiveloop.loops import scan, while_loop
+from fiveloop.loops.schedules import Periodic
 from fiveloop.loops.schedules.binomial import advances
-from fiveloop.remat import checkpoint, explain_residuals
+from fiveloop.remat import checkpoint, explain_residuals, pareto
 from fiveloop.remat.budget import options, plan, rough, stages
 from fiveloop.remat.policies import Scheduled
 
@@ -88,6 +89,34 @@ def test_a_long_loop_runs_each_step_once_again_if_it_has_room_for_it() -> None:
     assert min(times) < 1.5 * choice.milliseconds
     compiled = jit(grad(checkpoint(long, budget=0.15))).lower(X).compile()
     assert compiled.memory_analysis().temp <= 0.2 * choice.everything
+
+
+@pytest.mark.parametrize("saved", [2, 8, 20, Periodic(4, tape=5)], ids=str)
+def test_what_a_loop_with_a_few_states_does_again_is_counted_for_all_steps(saved: Any) -> None:
+    w, x = np.ones((8, 8), np.float32), np.ones((4, 8), np.float32)
+    each, steps = 2 * 4 * 8 * 8 + 20 * x.size, 20
+
+    def f(x: Any) -> Any:
+        step = lambda c, _: (sp.sin(c @ w), None)
+        return scan(step, x, None, length=steps, checkpoints=saved)[0].sum()
+
+    told = explain_residuals(f, x)
+    ahead = advances(steps, saved) if isinstance(saved, int) else 0
+    assert each * (ahead + steps) <= told.flops_again < each * (ahead + steps + 2)
+    assert not told.open_ended
+
+
+def test_the_time_of_a_plan_is_the_same_in_both_reports() -> None:
+    w, x = np.eye(16, dtype=np.float32), np.ones((32, 16), np.float32)
+
+    def f(w: Any, x: Any) -> Any:
+        inner = lambda c: repeated(lambda d: sp.sin(d @ w) * 0.9, 20, c)
+        return repeated(inner, 20, x).sum()
+
+    for budget in (0.05, 0.1, 0.2, 1.0):
+        (choice,) = explain_residuals(checkpoint(f, budget=budget), w, x).choices
+        point = next(p for p in pareto(f, w, x, budgets=[budget]).points if p.budget)
+        np.testing.assert_allclose(point.milliseconds, choice.milliseconds, rtol=0.05)
 
 
 def test_estimates_of_schedules_are_those_of_a_split(monkeypatch: pytest.MonkeyPatch) -> None:

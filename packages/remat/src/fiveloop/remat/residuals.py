@@ -264,13 +264,37 @@ def split_in_halves(jaxpr: Jaxpr, names: Sequence[str]) -> Halves:
     known, linear, _, num_res = transforms.linearize_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.jvp_jaxpr(jaxpr, nonzero)
     whole, _ = transforms.dce(whole, (True,) * len(whole.outvars))
+    halves = Halves(known, linear, num_res, names, 0, 0.0)
+    counted = _count_again(halves, whole, 1, 1)
+    again = _count_again(halves, whole, transforms.LIGHT, transforms.OPEN)
+    return replace(halves, flops_again=counted, time=transforms.gradient_time(whole, again, 0))
 
-    def again(light: float) -> int:
-        both = transforms.operations_of(known, light) + transforms.operations_of(linear, light)
-        return max(both - transforms.operations_of(whole, light), 0)
 
-    time = transforms.gradient_time(whole, again(transforms.LIGHT), 0)
-    return Halves(known, linear, num_res, names, again(1), time)
+def _count_again(halves: Halves, whole: Jaxpr, light: float, steps: int) -> int:
+    """The operations that both halves do; `whole` does all of them once. `light` and `steps` are as for operations."""
+
+    def count(jaxpr: Jaxpr) -> int:
+        return int(transforms.operations_of(jaxpr, light, steps))
+
+    ahead = _count_ahead(halves.linear, light, steps)
+    # Going ahead to a later state, the backward pass computes no tangents.
+    tangents = ahead - _count_ahead(halves.back, light, steps) if ahead else 0
+    return max(count(halves.known) + count(halves.linear) - tangents - count(whole), 0)
+
+
+def _count_ahead(jaxpr: Jaxpr, light: float, steps: int) -> int:
+    """The operations of the steps that loops with a few saved states make ahead to the other states."""
+    total = 0
+    for eqn in jaxpr.eqns:
+        bodies = rules.bodies_of(eqn)
+        goes_ahead = any(b.slots for b in bodies)
+        for body in bodies:
+            trips = body.trips * (steps if body.open else 1)
+            if goes_ahead and not body.slots:
+                total += trips * int(transforms.operations_of(body.jaxpr, light, steps))
+            else:
+                total += trips * _count_ahead(body.jaxpr, light, steps)
+    return total
 
 
 CLOSED_OVER = "closed-over value"

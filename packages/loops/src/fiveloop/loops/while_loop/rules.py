@@ -11,11 +11,13 @@ from fiveloop.state import discharge, handlers, predicate
 
 
 def while_bodies(p: WhileParams) -> list[Body]:
-    """The condition and the body; how often they run is not known."""
+    """The condition and the body; how often they run is known if a loop with a number of steps saves states."""
     saved = tuple(p.num_consts + k for k, kept in enumerate(p.kept) if kept)
+    steps = p.record.steps if saved else None
+    trips, is_open = (1, True) if steps is None else (steps, False)
     return [
-        Body(p.cond, "condition", plain=True, open=True),
-        Body(p.body, "loop", plain=True, carry=p.num_consts, open=True, saved=saved),
+        Body(p.cond, "condition", trips, plain=True, open=is_open),
+        Body(p.body, "loop", trips, plain=True, carry=p.num_consts, open=is_open, saved=saved),
     ]
 
 

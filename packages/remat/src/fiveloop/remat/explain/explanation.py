@@ -358,7 +358,7 @@ def _policies_in(jaxpr: Jaxpr) -> Iterator[str]:
 def _is_open_ended(jaxpr: Jaxpr) -> bool:
     """Whether a loop, at any depth, decides at each step whether it goes on."""
     bodies = [b for eqn in jaxpr.eqns for b in rules.bodies_of(eqn)]
-    return any(b.role == "condition" or _is_open_ended(b.jaxpr) for b in bodies)
+    return any(b.open or _is_open_ended(b.jaxpr) for b in bodies)
 
 
 def _saved_states(jaxpr: Jaxpr, path: tuple[str, ...]) -> Iterator[SavedStates]:
