@@ -227,6 +227,15 @@ def test_what_is_computed_again_is_counted() -> None:
     assert explain_residuals(checkpoint(f, policy=policies.everything_saveable), x).flops_again == 0
 
 
+def test_what_a_loop_is_given_by_its_derivative_comes_from_the_line_of_the_loop() -> None:
+    def f(x: Any) -> Any:
+        return while_loop(lambda c: c.sum() < 9.0, lambda c: c * x, x).sum()  # the loop
+
+    told = explain_residuals(f, np.full(4, 1.5, np.float32)).to_dict()
+    sources = {each["source"] for each in (*told["residuals"], *told["at_peak"])}
+    assert sources - {""} == {line_of("# the loop")}
+
+
 def test_the_difference_of_two_policies() -> None:
     chosen = policies.save_only_these_names("hidden"), policies.nothing_saveable
     saving, lean = (explain_residuals(under(p), WS, X) for p in chosen)

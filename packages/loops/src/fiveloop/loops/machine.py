@@ -222,7 +222,9 @@ def without_replays(jaxpr: Jaxpr) -> Jaxpr:
 
     def change(eqn: ir.Eqn) -> tuple[Sequence[ir.Eqn], Sequence[ir.Atom]] | None:
         if eqn.primitive is replay_p:
-            return _loops_of(eqn, used)
+            with trace.keep_source() as set_source:
+                set_source(eqn.source)
+                return _loops_of(eqn, used)
         params = ir.with_jaxprs(eqn.params, without_replays)
         if _saves(eqn):
             room = sweeping(params.slots).slots

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal as OneOf
 
-from fiveloop.core import ir, prims, rules, util
+from fiveloop.core import ir, prims, rules, trace, util
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.transforms import eval, policies
 from fiveloop.core.transforms.residuals import Known, akin, body_work, kernels_of, minimum_cut
@@ -212,7 +212,10 @@ class _Splitter:
         # What is kept of the equation in any case.
         kept = tuple(v in self.kept_out for v in eqn.outvars)
         plan = replace(self.plan.within(eqn), kept_out=kept if any(kept) else ())
-        return cut_once(rule, plan, tuple(unknown), self._at_hand_later(eqn), eqn)
+        # What a rule makes comes from the line of the equation.
+        with trace.keep_source() as set_source:
+            set_source(eqn.source)
+            return cut_once(rule, plan, tuple(unknown), self._at_hand_later(eqn), eqn)
 
     def _at_hand_later(self, eqn: ir.Eqn) -> util.Mask:
         """Which operands of an equation the staged half has as they are."""
