@@ -120,6 +120,21 @@ def turned(ws: Any, x: Any) -> Any:
     return grad(loss)(ws)
 
 
+def chosen(ws: Any, places: Any) -> Any:
+    """An array that an update in a branch makes a result of is not written over another one."""
+
+    def loss(logits: Any) -> Any:
+        taken = fnp.take_along_axis(logits, places[:, None], -1)
+        return (nn.logsumexp(logits, -1) - taken[:, 0]).mean()
+
+    def model(ws: Any) -> Any:
+        x, w, out = ws
+        hidden = checkpoint(lambda x, w: fnp.tanh(x @ w))(x, w)
+        return checkpoint(loss)(checkpoint(lambda h, w: h @ w)(hidden, out))
+
+    return grad(checkpoint(model))(ws)
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
@@ -137,6 +152,7 @@ def turned(ws: Any, x: Any) -> Any:
         (grouped, (N, N)),
         (switched, ([np.ones((256, 256), np.float32)] * 2, N[:8].repeat(4, axis=1))),
         (between_branches, ([N, N + 1], N)),
+        (chosen, ((N, N, np.ones((64, 500), np.float32)), PLACES[:64])),
     ],
 )
 def test_the_peak_is_that_of_the_compiler(fun: Any, args: Any) -> None:

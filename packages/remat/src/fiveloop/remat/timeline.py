@@ -447,7 +447,9 @@ class _Layout(Operations):
                 alike = [] if kinds.joins_halves(op.eqn) else alike
                 ended = [x for x in alike if x >= self.num_given and last[x] <= place]
                 over[v] = [_root(owner, x) for x in ended if not self.is_of_vectors(x)]
-        written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - fusible}
+        # What a result is written over, such as an array that is updated, has the place of the result.
+        alone = fusible | {_root(owner, v) for v in own}
+        written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - alone}
         return owner, Over(written, updated)
 
     def seen_through(self, x: int) -> int:
