@@ -346,3 +346,9 @@ def test_a_decorator_with_arguments() -> None:
     kept = [r.origin for r in saved_residuals(lambda x: f(x, 2), X)]
     assert "result of cos" in kept
     assert [r.origin for r in saved_residuals(g, X)] == ["argument `x`"]
+
+
+def test_a_function_without_names_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", logger="fiveloop.remat"):
+        grad(checkpoint(sp.tanh, policy=policies.save_only_these_names("a")))(1.0)
+    assert "names 'a', and no value in tanh has a name; label a value: `check" in caplog.text

@@ -208,6 +208,12 @@ CASES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "checkpoint of <lambda>: static argument `n` must be hashable, got {1} of type set; pass a frozenset in place "
         "of a set",
     ),
+    "static argument of many numbers": (
+        lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, np.ones((8, 8))),
+        TypeError,
+        "checkpoint of <lambda>: static argument `n` must be hashable, got array([[1., 1., 1., 1., 1., 1., 1., 1.], "
+        "[1., 1., 1., 1., 1., 1., 1., 1.], [1., ... of type ndarray; leave it out of the static ones",
+    ),
     "static argument of NumPy": (
         lambda: checkpoint(lambda x, n: x, static_argnums=1)(X, np.ones(1)),
         TypeError,

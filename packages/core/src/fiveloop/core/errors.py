@@ -63,6 +63,16 @@ def shape_str(shape: Sequence[object]) -> str:
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
 
+def in_brief(x: object) -> str:
+    """A value as messages show it: on one line, cut where it is long, and its type.
+
+    >>> in_brief([0] * 100)
+    '[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,... of type list'
+    """
+    text = " ".join(repr(x).split())
+    return f"{text if len(text) <= _LONG else f'{text[:_LONG]}...'} of type {type(x).__name__}"
+
+
 def at_source(source: object | None) -> str:
     """The line that ends a message with the user's place in the program."""
     return f"{_AT}{source}" if source is not None else ""
@@ -87,8 +97,7 @@ def tracer_of_jax(what: str, x: object, source: object) -> TracerError:
 
 def no_function(what: str, fun: object, source: object | None = None) -> TypeError:
     """The error for an argument that cannot be called."""
-    given = f"{fun!r} of type {type(fun).__name__}"
-    return TypeError(f"{what}: expected a function, got {given}{at_source(source)}")
+    return TypeError(f"{what}: expected a function, got {in_brief(fun)}{at_source(source)}")
 
 
 def no_array(what: str, x: object, source: object | None) -> TypeError:
@@ -109,7 +118,7 @@ def no_array(what: str, x: object, source: object | None) -> TypeError:
         advice = "; describe a result by `ShapeDtype(shape, dtype)`"
     elif _ARGUMENT_OF.match(what) and type(x).__module__ != "builtins":
         advice = "; make its class a tree with `fiveloop.core.register_node`"
-    given = f"{x!r} of type {type(x).__name__}{advice}"
+    given = f"{in_brief(x)}{advice}"
     return TypeError(f"{what} must be an array or a scalar, got {given}{at_source(source)}")
 
 
@@ -129,6 +138,9 @@ def unlocated(error: Exception) -> str:
     """An error's message without the user's place in the program."""
     return str(error).split(_AT)[0]
 
+
+_LONG = 80
+"""So many characters of a value are shown in a message."""
 
 _AT = "\n  at "
 _ARGUMENT_OF = re.compile("[^:]* of [^:]*: argument ")  # of a function of the user's

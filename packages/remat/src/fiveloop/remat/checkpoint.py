@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from fiveloop.core import Jaxpr, ad, extend, ir, trace, transforms, util
+from fiveloop.core import Jaxpr, ad, errors, extend, ir, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call import forward_residuals, gives_again, kept_outs, set_apart
@@ -87,8 +87,8 @@ def checkpoint(
         return partial(again, static_argnums=static_argnums, static_argnames=static_argnames)
     if not callable(fun) or isinstance(fun, transforms.Composable):
         raise TypeError(
-            f"checkpoint: fun must be a function, got {fun!r} of type {type(fun).__name__}; write `policy=` before a "
-            "policy and `budget=` before a budget"
+            f"checkpoint: fun must be a function, got {errors.in_brief(fun)}; write `policy=` before a policy and "
+            "`budget=` before a budget"
         )
     statics = (static_argnums, static_argnames)
     if any(given or not isinstance(given, tuple | list) for given in statics):

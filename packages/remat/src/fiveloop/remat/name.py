@@ -122,9 +122,10 @@ def tell_of_unknown(
             if near
             else f"label a value: `checkpoint_name(x, {name!r})`"
         )
-        shown = ", ".join(map(repr, known)) or "none"
+        shown = ", ".join(map(repr, known))
+        there = f"the names in {fun} are: {shown}" if known else f"no value in {fun} has a name"
         _warn_once(
-            f"checkpoint of {fun}: the policy names {name!r}, and the names in {fun} are: {shown}; {hint}"
+            f"checkpoint of {fun}: the policy names {name!r}, and {there}; {hint}"
             f"{errors.at_source(source)}"
         )
 

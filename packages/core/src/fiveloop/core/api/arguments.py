@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from fiveloop.core import arrays, ir, trace, util
+from fiveloop.core import arrays, errors, ir, trace, util
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.arrays import Value
 from fiveloop.core.backend import client
@@ -102,8 +102,8 @@ class Chosen:
             called = flatten.argument_name(fun, k) if isinstance(k, int) else f"`{k}`"
             kinds = (advice for kind, advice in _ADVICE if isinstance(x, kind))
             raise TypeError(
-                f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got {x!r} of type "
-                f"{type(x).__name__}; {next(kinds, 'give its class a `__hash__`')}"
+                f"{what} of {flatten.function_name(fun)}: static argument {called} must be hashable, got "
+                f"{errors.in_brief(x)}; {next(kinds, 'give its class a `__hash__`')}"
             )
         return tuple([(k, util.exact(x)) for k, x in given])
 
