@@ -111,7 +111,7 @@ def test_the_gradient_of_a_recurrence() -> None:
           factor                 f32[12,40]  Ref, at indices
           factor                 f32[12,40]  Ref, at indices
           + sink: cotangent of w: the factors of its terms are saved, and contracted after the loop, test_explain.py:45
-          - unroll: a turn is one step: a step on 40 elements is more than one kernel: `select`, test_explain.py:90
+          - unroll: a turn is one step: a step on 40 elements is more than one kernel: `select`, test_explain.py:45
           + ranges: residual, factor: indices are in bounds, so they are not checked at run time, test_explain.py:45
           in place: no write uses an element of another array that changes: no order is needed
         nothing in these loops needs an order
