@@ -51,13 +51,17 @@ def peak(jaxpr: Jaxpr, part: bool = False) -> int:
 
 
 @ir.once_per_jaxpr
-def upper(jaxpr: Jaxpr) -> Timeline:
+def upper(jaxpr: Jaxpr, unused: int = 0) -> Timeline:
     """The memory of a jaxpr over time with all that the compiler may add to it.
 
     Buffers take whole lines, loops and branches have tables of their operands, and what is joined is there. The results
     of a loop may be taken out of it in the order in which it has them, too: that one counts in which more is there.
+    So many of the first results are `unused`, and not computed.
     """
     ready = ready_jaxpr(jaxpr)
+    if unused:
+        outs = ready.outvars[unused:]
+        ready = ready.replace(outvars=outs, eqns=ir.prune(ready.eqns, outs))
     line = _Layout((), ready, wide=True).timeline()
     if not any(rules.is_loop(eqn) and len(eqn.outvars) > 1 for eqn in line.eqns):
         return line

@@ -30,9 +30,7 @@ def for_discharge(
     read = [k for k, r in enumerate(is_ref) if r and not results[k]]
     carried = [k for k, r in enumerate(results) if r]
     layout = [*range(p.num_consts), *read, *range(p.num_consts, first), *carried, *left]
-    body = discharged.replace(
-        invars=[discharged.invars[0], *[discharged.invars[k + 1] for k in layout]]
-    )
+    body = _laid_out(discharged, tuple(layout))
     values = ctx.values(operands)
     params = replace(p, body=body, num_consts=p.num_consts + len(read), end=_end(p, carried))
     outs = trace.bind(for_p, *[values[k] for k in layout], params=params)
@@ -42,6 +40,13 @@ def for_discharge(
             ctx.assign(x, final[k])
     states = [k for k, r in enumerate(is_ref) if r and not isinstance(operands[k], discharge.Cell)]
     return [*outs[: p.num_carry], *[final.get(k, values[k]) for k in states]]
+
+
+@ir.once_per_jaxpr
+def _laid_out(body: ir.Jaxpr, layout: tuple[int, ...]) -> ir.Jaxpr:
+    """A body with its operands behind the counter in another order."""
+    counter, *operands = body.invars
+    return body.replace(invars=[counter, *[operands[k] for k in layout]])
 
 
 def _end(p: ForParams, carried: Sequence[int]) -> int | None:

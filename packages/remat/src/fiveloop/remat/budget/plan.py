@@ -265,9 +265,8 @@ class Planner:
         if not any(map(rules.is_loop, whole.eqns)):
             return needed(whole)
         # Where the value is not asked for, what loops begin with comes into other places.
-        grads = whole.outvars[len(passes.cut.known.outvars) - len(passes.cut.residuals) :]
-        alone = whole.replace(outvars=grads, eqns=ir.prune(whole.eqns, grads))
-        return max(needed(whole), needed(alone))
+        results = len(passes.cut.known.outvars) - len(passes.cut.residuals)
+        return max(needed(whole), needed(whole, results))
 
     def _decided(self) -> int:
         """The operations that every plan recomputes, because the user's policy says so."""
@@ -338,9 +337,9 @@ def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
     return tuple(found)
 
 
-def needed(jaxpr: Jaxpr) -> int:
-    """The bytes that a program needs, with a margin."""
-    line = timeline.upper(jaxpr)
+def needed(jaxpr: Jaxpr, unused: int = 0) -> int:
+    """The bytes that a program needs, with a margin; so many of its first results are `unused`."""
+    line = timeline.upper(jaxpr, unused)
     avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]
     short = any(a.dtype.itemsize == 2 and a.differentiable for a in avals)
     if line.eqns and rules.is_loop(line.eqns[line.bytes.index(line.peak)]):
