@@ -378,10 +378,13 @@ class LowerContext:
                 return self.inline(jaxpr, [within.get(x, x) for x in args])
 
         filled = [x for x in moving if 0 not in x.shape]
-        numbers = [x for x in filled if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16"]
+        numbers = [x for x in filled if x.dtype.kind in "iufc" or x.dtype.name == "bfloat16"]
         if self._module.emission.branches and numbers:
-            # The bits of a number say that the branch is taken.
-            bits = hlo.bitcast_convert(self.b, numbers[-1], f"i{numbers[-1].dtype.itemsize}")
+            # The bits of a number say that the branch is taken: of an array, which no caller gives as a constant.
+            number = next((x for x in reversed(numbers) if x.shape), numbers[-1])
+            if number.dtype.kind == "c":
+                number = hlo.real(self.b, number)
+            bits = hlo.bitcast_convert(self.b, number, f"i{number.dtype.itemsize}")
             return guarded(self.b, bits, run, [(a.shape, a.dtype) for a in jaxpr.out_avals])
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)

@@ -1,0 +1,85 @@
+"""Programs within budgets: the compiled gradient of each keeps to what the budget allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.numpy as fnp
+from fiveloop import loops, nn, random
+from fiveloop.core import grad, jit, value_and_grad
+from fiveloop.remat import checkpoint, explain_residuals
+
+Step = Callable[..., Any]
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.random.RandomState(0).randn(*shape).astype(np.float32)
+
+
+def complex_array(*shape: int) -> np.ndarray:
+    return (array(*shape) + 1j * array(*shape)[::-1]).astype(np.complex64)
+
+
+def some(size: int, *shape: int) -> np.ndarray:
+    return np.random.RandomState(1).randint(0, size, shape)
+
+
+def steps(step: Step, times: int = 6) -> Step:
+    """The sum of squares of what is left after some steps."""
+
+    def f(x: Any, *rest: Any) -> Any:
+        for _ in range(times):
+            x = step(x, *rest)
+        return (x.real**2).sum()
+
+    return f
+
+
+def two_heads(x: Any, y: Any) -> Any:
+    """Logarithms of shares along both axes of one table."""
+    table = x @ y.T
+    both = nn.log_softmax(table, axis=1) + nn.log_softmax(table, axis=0)
+    return -fnp.diagonal(both).mean()
+
+
+def dropped_out(x: Any, w: Any, key: Any) -> Any:
+    """Elements that are dropped at random in each step of a loop."""
+
+    def step(k: Any, x: Any) -> Any:
+        kept = random.bernoulli(random.fold_in(key, k), 0.9, x.shape)
+        return x + fnp.where(kept, nn.relu(x @ w), 0.0)
+
+    return (loops.fori_loop(0, 8, step, x) ** 2).sum()
+
+
+X = array(64, 64)
+ROWS = some(64, 64)
+KEY = np.asarray(random.key(3))
+PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
+    # A branch computes again though all of its operands are complex.
+    "complex": (steps(lambda z: z * fnp.exp(1j * fnp.abs(z)), 5), (complex_array(64, 64),)),
+}
+
+
+@pytest.mark.parametrize("budget", [0.0, 0.3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_compiled_gradient_keeps_within_the_budget(name: str, budget: float) -> None:
+    f, (x, *rest) = PROGRAMS[name]
+    g = checkpoint(f, budget=budget)
+    (choice,) = explain_residuals(lambda x: g(x, *rest), x).choices
+    used = jit(value_and_grad(g)).lower(x, *rest).compile().memory_analysis().temp
+    assert used <= 1.05 * choice.allowed
+
+
+def test_a_complex_function_is_computed_again() -> None:
+    f, (z,) = PROGRAMS["complex"]
+
+    def temporary(f: Step) -> int:
+        return jit(grad(f)).lower(z).compile().memory_analysis().temp
+
+    step = checkpoint(lambda z: z * fnp.exp(1j * fnp.abs(z)))
+    assert temporary(steps(step, 5)) < 0.8 * temporary(f)
