@@ -62,6 +62,9 @@ KEY = np.asarray(random.key(3))
 PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
     # A branch computes again though all of its operands are complex.
     "complex": (steps(lambda z: z * fnp.exp(1j * fnp.abs(z)), 5), (complex_array(64, 64),)),
+    # A loop in a branch changes a copy of an argument, which is there from the beginning.
+    "running sums": (steps(lambda x: fnp.sin(fnp.cumsum(x, 0))), (X,)),
+    "running sums, reversed": (steps(lambda x: fnp.tanh(loops.cumsum(x, 0, reverse=True))), (X,)),
 }
 
 

@@ -38,7 +38,8 @@ class Timeline:
     """The buffers of a program; `inner` are the timelines of what loops and branches hold, by the equation's place.
 
     `numbers` say of which equation of the jaxpr, by its place there, each equation is, or is a part. Of a loop's step
-    `invariant` is what the compiler computes before the loop.
+    `invariant` is what the compiler computes before the loop. `copied` are the binders, by position, that loops change
+    copies of, and the bytes of these.
     """
 
     eqns: tuple[ir.Eqn, ...]
@@ -46,6 +47,7 @@ class Timeline:
     inner: dict[int, Timeline]
     numbers: tuple[int, ...]
     invariant: tuple[Invariant, ...] = ()
+    copied: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def bytes(self) -> tuple[int, ...]:

@@ -119,7 +119,7 @@ class _Layout(Operations):
             last[v] = len(self.ops) - 1
         owner, over = self.owners(last, fused)
         spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
-        copies: list[int] = []
+        copies: dict[int, int] = {}
         # A vector, its product and what is made of that may be in three places, packed by how long they live.
         packed = self.wide and recomputes_in_branches()
         for place, op in enumerate(self.ops):
@@ -130,7 +130,7 @@ class _Layout(Operations):
             if self.wide and op.bodies:
                 # What a loop changes, and something else reads, is copied once it is there.
                 copied = [(v, self.seen_through(x)) for v, x in op.over if v not in owner]
-                copies += [v for v, x in copied if 0 <= x < self.num_given]
+                copies |= {v: x for v, x in copied if 0 <= x < self.num_given}
                 begin |= {v: begin.get(x, -1) + 1 for v, x in copied if x >= 0}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
@@ -156,16 +156,16 @@ class _Layout(Operations):
         buffers = in_memory(made, outs, over, rooms)
         inner = {k: self.dearest(op) for k, op in enumerate(self.ops) if op.bodies}
         if self.wide:
-            buffers += self.copied_in_branches([*inner])
+            buffers += self.copied_in_branches([*inner]) + self.copied_for_branches([*inner])
             buffers += self.tables([*inner])
             buffers += self.widened([*inner])
         here, invariant = self.out_of_loops([*inner], fixed)
         buffers += here
         invariant += [Invariant(self.whole(v), fixed[v]) for v in before]
         invariant += self.transposed_before(fixed)
-        eqns = tuple(op.eqn for op in self.ops)
-        numbers = tuple(op.number for op in self.ops)
-        return Timeline(eqns, tuple(buffers), inner, numbers, tuple(invariant))
+        eqns, numbers = tuple(op.eqn for op in self.ops), tuple(op.number for op in self.ops)
+        changed = tuple((x, self.sizes[v]) for v, x in copies.items())
+        return Timeline(eqns, tuple(buffers), inner, numbers, tuple(invariant), changed)
 
     def fixed(self) -> dict[int, frozenset[int]]:
         """The values that are the same in all steps of a loop, and the binders of which each is made."""
@@ -289,6 +289,20 @@ class _Layout(Operations):
         for k in places:
             op = self.ops[k]
             for body in op.bodies:
+    def copied_for_branches(self, places: Sequence[int]) -> list[Buffer]:
+        """The copies of a program's arguments that loops in branches change: they are made when it begins."""
+        found = []
+        for k in places if not self.path else ():
+            op = self.ops[k]
+            for body in op.bodies if op.bodies[0].role != "loop" else ():
+                # The last binders of a body stand for the last operands.
+                first = len(op.ins) - len(body.jaxpr.invars)
+                for position, size in self.step_of(op, body).copied:
+                    x = self.seen_through(op.ins[first + position])
+                    if k and 0 <= x < self.num_given:
+                        found.append(Buffer(size, op.eqn, 0, 0, k - 1))
+        return found
+
                 # The last binders of a body stand for the last operands.
                 pairs = zip(reversed(body.jaxpr.invars), reversed(op.ins), strict=False)
                 read = kinds.widened_in_loop(body) if body.role == "loop" else ()
