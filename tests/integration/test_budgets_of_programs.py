@@ -65,6 +65,11 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
     # A loop in a branch changes a copy of an argument, which is there from the beginning.
     "running sums": (steps(lambda x: fnp.sin(fnp.cumsum(x, 0))), (X,)),
     "running sums, reversed": (steps(lambda x: fnp.tanh(loops.cumsum(x, 0, reverse=True))), (X,)),
+    # The operands of a batch of products with vectors are reshaped, and computed for each that uses them.
+    "bilinear": (
+        steps(lambda x, w: fnp.tanh(fnp.einsum("bi,ijk,bj->bk", x, w, x)), 3),
+        (array(128, 32), array(32, 32, 32) * 0.02),
+    ),
 }
 
 

@@ -418,7 +418,7 @@ class Operations:
             turned = x >= 0 and made is not None and not kinds.is_transposed(made.eqn)
             if turned and not copied and a.aval.ndim > 2 and self.is_turned(x):
                 x = self.add(Op(eqn, [x], [self.value(a.aval)], light=True, unary=True))[0]
-            if x < 0 or (a.aval.ndim <= len(batch) + 2 and not copied):
+            if x < 0 or (a.aval.ndim == len(batch) + 2 and not copied):
                 found.append(x)
                 continue
             key = (

@@ -221,7 +221,7 @@ class _Layout(Operations):
         room = hlo.room_before_loops(sum(self.sizes[: self.num_given]))
         ops = self.ops if self.wide and self.role == "loop" else []
         made = {v: op.eqn for op in ops for v in op.eqn.outvars}
-        for op in ops:
+        for op in [op for op in ops if len(op.ins) == len(op.eqn.invars)]:
             side = kinds.transposed_before_loops(op.eqn, made)
             if side is None or (op.ins[side] >= 0 and op.ins[side] not in fixed):
                 continue
