@@ -70,6 +70,11 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
         steps(lambda x, w: fnp.tanh(fnp.einsum("bi,ijk,bj->bk", x, w, x)), 3),
         (array(128, 32), array(32, 32, 32) * 0.02),
     ),
+    # A branch is begun before what is ready at the same time.
+    "selected": (
+        steps(lambda x: fnp.where(x > 0, fnp.exp(-x), fnp.log1p(-fnp.minimum(x, 0)))),
+        (X,),
+    ),
 }
 
 

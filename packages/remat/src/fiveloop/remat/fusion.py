@@ -23,7 +23,7 @@ class Op:
     form. Each element of an operand `reads` an element so. The results are written `over` operands, in pairs. One that
     `absorbs` takes what it alone uses, element by element, and has the rest of its operands in memory. `first` is the
     position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
-    The users of a `turned` one come in reverse.
+    The users of a `turned` one come in reverse. One that `chooses` says which branch is taken.
     """
 
     eqn: ir.Eqn
@@ -40,6 +40,7 @@ class Op:
     first: int = 0
     number: int = 0
     turned: bool = False
+    chooses: bool = False
 
     def operands(self) -> Iterator[int]:
         """The values that this uses, each once."""

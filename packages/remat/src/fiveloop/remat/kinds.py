@@ -180,9 +180,15 @@ def may_leave_loop(eqn: ir.Eqn) -> bool:
     return is_form(eqn) or spread or not ir.is_more(made, given)
 
 
-def adds_elements(eqn: ir.Eqn) -> bool:
-    """Whether an equation adds elements to an array."""
-    return eqn.primitive is prims.put_p and eqn.params.kind == "add"
+def is_number(aval: ir.Aval) -> bool:
+    """Whether a type is one of numbers, of which there are some."""
+    return (aval.dtype.kind in "iufc" or aval.dtype.name == "bfloat16") and 0 not in aval.shape
+
+
+def adds_last(eqn: ir.Eqn) -> bool:
+    """Whether an equation adds elements to an array, which may be a sum: positions along one axis say where."""
+    adds = eqn.primitive is prims.put_p and eqn.params.kind == "add"
+    return adds and not picks_at_tables(eqn)
 
 
 def selects_by_element(eqn: ir.Eqn) -> bool:

@@ -107,6 +107,7 @@ class Operations:
                 return self.inline(body.jaxpr, ins)
             if not recomputes_in_branches():
                 return self.barrier(eqn, self.inline(body.jaxpr, self.barrier(eqn, ins)))
+            ins = [*self.chosen(eqn, ins), *ins]
         written_out = kinds.written_out(eqn)
         if written_out is not None:
             return self.inline(written_out, ins)
@@ -149,6 +150,16 @@ class Operations:
         made = self.add(op)
         if op.absorbs and rules.written_out_rules.find(prim):
             return self.divided(eqn, made)
+    def chosen(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
+        """What says that a branch is taken which computes again: a number of its last array, or of a scalar."""
+        found = [(a, x) for a, x in zip(eqn.invars, ins, strict=True) if x >= 0]
+        numbers = [(bool(a.aval.shape), x) for a, x in found if kinds.is_number(a.aval)]
+        if not numbers:
+            return []
+        x = [x for is_array, x in numbers if is_array == max(numbers)[0]][-1]
+        out = self.value(ir.ShapedArray((), np.dtype(np.bool_)))
+        return self.add(Op(eqn, [x], [out], first=-1, chooses=True))
+
         return made
 
     def run_over_rows(self, eqn: ir.Eqn, ins: Sequence[int], body: rules.Body) -> list[int]:

@@ -389,7 +389,7 @@ class _Layout(Operations):
         def reached(v: int) -> int:
             return self.reached.get(v, len(self.sizes))
 
-        def note(ended: Iterable[object]) -> None:
+        def note(ended: Iterable[object], chosen: bool = False) -> None:
             for user in chain.from_iterable(after.get(there, ()) for there in ended):
                 waits[user] -= 1
                 if not waits[user]:
@@ -400,6 +400,8 @@ class _Layout(Operations):
             # A branch that computes again takes its operands from a tuple, in the order in which they are reached.
             first = sorted(some, key=reached)
             note(first if self.role == "recomputed" else some)
+                    if chosen:  # its operands were joined in the meantime
+                        joined.add(user)
             while ready:
                 step = ready.popleft()
                 if isinstance(step, int):
@@ -410,7 +412,7 @@ class _Layout(Operations):
                 else:
                     ran |= dict.fromkeys([*reversed(fused.parts[step]), step])
                     outs = sorted(step.outs, key=None if self.ordered and step.bodies else reached)
-                    note([step] if step.bodies else [step, *outs])
+                    note([step] if step.bodies else [step, *outs], step.chooses)
                     ready.extend(outs if step.bodies else ())
         self.ops = [*ran]
 
