@@ -75,6 +75,8 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
         steps(lambda x: fnp.where(x > 0, fnp.exp(-x), fnp.log1p(-fnp.minimum(x, 0)))),
         (X,),
     ),
+    # The places of random bits are the same in all steps of a loop.
+    "dropped out": (dropped_out, (X, array(64, 64) * 0.1, KEY)),
 }
 
 

@@ -167,7 +167,7 @@ def fillings(eqn: ir.Eqn, ins: Sequence[int]) -> list[tuple[Hashable, int]]:
 
 def is_form(eqn: ir.Eqn) -> bool:
     """Whether an equation gives an array again in another form: that alone is not worth moving out of a loop."""
-    return eqn.primitive.name in {"broadcast_in_dim", "reshape", "transpose", "rev"}
+    return eqn.primitive.name in {"broadcast_in_dim", "reshape", "transpose", "rev", "iota"}
 
 
 def may_leave_loop(eqn: ir.Eqn) -> bool:

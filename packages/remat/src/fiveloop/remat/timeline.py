@@ -174,7 +174,8 @@ class _Layout(Operations):
         found = {x: frozenset([x]) for x in self.never_changed()}
         for op in self.ops:
             ins = [x for x in op.ins if x >= 0]
-            if ins and found.keys() >= {*ins} and kinds.may_leave_loop(op.eqn):
+            known = bool(ins) or op.eqn.primitive.name == "iota"
+            if known and found.keys() >= {*ins} and kinds.may_leave_loop(op.eqn):
                 binders = frozenset[int]().union(*map(found.__getitem__, ins))
                 found |= dict.fromkeys(op.outs, binders)
         return found
@@ -202,6 +203,10 @@ class _Layout(Operations):
         return [*found]
 
     def out_of_loops(
+    def counts(self, x: int) -> bool:
+        """Whether an array counts its elements: in another shape it is computed anew, from one for each axis."""
+        return x in self.maker and self.maker[x].eqn.primitive.name == "iota"
+
         self, places: Sequence[int], fixed: dict[int, frozenset[int]]
     ) -> tuple[list[Buffer], list[Invariant]]:
         """What the compiler takes out of loops here: what stays here, and what it takes out of this one, too."""
