@@ -77,6 +77,13 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
     ),
     # The places of random bits are the same in all steps of a loop.
     "dropped out": (dropped_out, (X, array(64, 64) * 0.1, KEY)),
+    # An array to which its own rows are added is copied.
+    "own rows": (steps(lambda x: fnp.tanh(x[ROWS] + x), 4), (X,)),
+    # Elements at tables of positions are added to zeros, and copied before.
+    "elements": (
+        steps(lambda x: fnp.sin(x) + x[some(64, 64, 64), some(64, 64, 64).T], 4),
+        (X,),
+    ),
 }
 
 

@@ -247,6 +247,11 @@ def is_transposed(eqn: ir.Eqn) -> bool:
     return eqn.primitive.name == "transpose"
 
 
+def picks_at_tables(eqn: ir.Eqn) -> bool:
+    """Whether positions are given along several axes: the compiler has them along one, and copies what it writes."""
+    return sum(n != 1 for n in windows.batch_shape(eqn.params.indexer)) > 1
+
+
 def moves_windows(eqn: ir.Eqn) -> bool:
     """Whether windows of an array lie along axes that are not the last of what is read there or written."""
     indexer = eqn.params.indexer

@@ -190,7 +190,7 @@ class Operations:
         moves = kinds.moves_windows(eqn)
         (out,) = (self.value(v.aval) for v in eqn.outvars)
         if eqn.primitive is prims.put_p:
-            if moves and given[1] >= 0:
+            if (moves or kinds.picks_at_tables(eqn)) and given[1] >= 0:
                 made = [self.value(eqn.invars[1].aval)]
                 given[1:] = self.add(Op(eqn, given[1:], made, light=True, unary=True))
             return self.add(Op(eqn, [*given, *places], [out], over=[(out, given[0])]))
@@ -266,7 +266,7 @@ class Operations:
         for op in ops:
             for x, other in (op.ins, op.ins[::-1]) if op.eqn.primitive.name == "add" else ():
                 put = self.maker.get(x)
-                if put and users[x] == 1 and kinds.adds_elements(put.eqn):
+                if put and users[x] == 1 and kinds.adds_last(put.eqn):
                     self.ops.remove(put)
                     op = self.put_into_sum(put, op, other)
                     break

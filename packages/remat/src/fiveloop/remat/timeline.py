@@ -458,7 +458,10 @@ class _Layout(Operations):
                 continue
             taken: set[int] = set()
             for v, x in op.over:
+            roots = [_root(owner, x) for x in op.ins]
                 if _root(owner, x) >= self.num_given and last[x] <= place and not {v, x} & taken:
+                if kinds.picks(op.eqn) and roots.count(_root(owner, x)) > 1:
+                    continue
                     if not self.ends(x, op, fused, places):
                         continue
                     owner[v] = x
