@@ -70,6 +70,16 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
         steps(lambda x, w: fnp.tanh(fnp.einsum("bi,ijk,bj->bk", x, w, x)), 3),
         (array(128, 32), array(32, 32, 32) * 0.02),
     ),
+    # It does not take in small arrays, nor sums that more than one equation uses.
+    "outer products": (
+        steps(lambda x: fnp.tanh(x + fnp.outer(x.sum(0), x.sum(1)) * 0.01)),
+        (X,),
+    ),
+    # A sum of negative numbers is negated, which is small.
+    "weighted sums": (
+        steps(lambda x, w: fnp.sin(x) - (w[:, None] * x).sum(0), 3),
+        (X, array(64)),
+    ),
     # A branch is begun before what is ready at the same time.
     "selected": (
         steps(lambda x: fnp.where(x > 0, fnp.exp(-x), fnp.log1p(-fnp.minimum(x, 0)))),

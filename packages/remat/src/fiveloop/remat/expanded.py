@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, Value, arrays, ir, rules, trace
+from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
 from fiveloop.core.primitives import convert, running, special
 from fiveloop.core.primitives import elementwise as e
 
@@ -150,6 +150,39 @@ def _in_full(prim: ir.Primitive[Any], params: Any, avals: Sequence[ir.Aval]) -> 
         return [convert.convert(trace.bind1(prim, *given, params=params), dtype)]
 
     return trace.stage_closed(run, avals, "expanded")
+
+
+def scaled(eqn: ir.Eqn, spread: ir.Eqn) -> Jaxpr:
+    """A product with repeated elements and with a number: the elements are multiplied by it before that.
+
+    jaxpr : [operand, elements] -> [product]
+    """
+    (small,), (out,) = spread.invars, eqn.outvars
+    return _scaled(out.aval, small.aval, spread.params)
+
+
+@lru_cache(maxsize=256)
+def _scaled(out: ir.Aval, small: ir.Aval, repeated: Any) -> Jaxpr:
+    def run(x: Value, y: Value) -> list[Value]:
+        return [e.mul(x, trace.bind1(prims.broadcast_in_dim_p, e.mul(y, 2), params=repeated))]
+
+    return trace.stage_closed(run, [out, small], "scaled")
+
+
+def negated(eqn: ir.Eqn) -> Jaxpr:
+    """A sum of negative numbers: the sum is negated.
+
+    jaxpr : [operand] -> [sum]
+    """
+    return _negated(eqn.primitive, eqn.params, eqn.invars[0].aval)
+
+
+@lru_cache(maxsize=256)
+def _negated(prim: ir.Primitive[Any], params: Any, aval: ir.Aval) -> Jaxpr:
+    def run(x: Value) -> list[Value]:
+        return [e.neg(trace.bind1(prim, x, params=params))]
+
+    return trace.stage_closed(run, [aval], "negated")
 
 
 @lru_cache(maxsize=256)

@@ -105,7 +105,8 @@ class Fuser:
         self.users: list[list[Op]] = [[] for _ in range(num_values)]
         self.gone = set[Op]()
         for op in reversed(ops):
-            if op.light and not any(self.users[v] or v in self.results for v in op.outs):
+            unused = not any(self.users[v] or v in self.results for v in op.outs)
+            if unused and (op.light or op.eqn.primitive is prims.concatenate_p):
                 self.gone.add(op)
                 continue
             for x in op.operands():

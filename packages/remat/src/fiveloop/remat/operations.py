@@ -115,16 +115,14 @@ class Operations:
         if scratch is not None:
             ins = [*ins, *self.add(Op(eqn, ins, [self.value(scratch)]))]
             return self.add(Op(eqn, ins, [self.value(v.aval) for v in eqn.outvars]))
+        simpler = self.simplified(eqn, ins)
+        if simpler is not None:
+            return simpler
         contracts = prim is prims.dot_general_p and not kinds.is_outer(eqn)
         if contracts:
             ins = self.canonical(eqn, ins)
             self.keep_divided(ins)
-        if prim is prims.concatenate_p:
-            ins = self.flattened(eqn, ins)
-        if prim.name == "div":
-            ins = self.divided_once(eqn, ins)
-        if prim.name == "mul" and eqn.outvars[0].aval.dtype.kind == "c":
-            ins = self.numbers_last(eqn, ins)
+        ins = self.arranged(eqn, ins)
         rows = expanded.row_loop(eqn)
         if rows is not None:
             return self.run_over_rows(eqn, ins, rows)
@@ -390,6 +388,47 @@ class Operations:
                     return [*self.add(product), number]
         return ins
 
+    def arranged(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The operands of an equation as the compiler has them, by what makes these."""
+        if eqn.primitive is prims.concatenate_p:
+            return self.flattened(eqn, ins)
+        if eqn.primitive.name == "div":
+            return self.divided_once(eqn, ins)
+        if eqn.primitive.name == "mul" and eqn.outvars[0].aval.dtype.kind == "c":
+            return self.numbers_last(eqn, ins)
+        return ins
+
+    def simplified(self, eqn: ir.Eqn, ins: list[int]) -> list[int] | None:
+        """The results of an equation that the compiler writes in another way, by what makes its operands; else None."""
+        name = eqn.primitive.name
+        if name == "split":
+            return self.taken_apart(eqn, ins)
+        if name == "reduce_sum":
+            return self.negated_last(eqn, ins)
+        if name == "mul" and eqn.outvars[0].aval.dtype.kind != "c" and recomputes_in_branches():
+            return self.scaled_first(eqn, ins)
+        return None
+
+    def negated_last(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
+        """The sum of negative numbers: that of the positive ones, negated."""
+        made = self.maker.get(ins[0])
+        if made is None or made.eqn.primitive.name != "neg" or made.ins[0] < 0:
+            return None
+        return self.inline(expanded.negated(eqn), made.ins)
+
+    def scaled_first(self, eqn: ir.Eqn, ins: list[int]) -> list[int] | None:
+        """A product of what a number multiplies with repeated elements: older compilers multiply these first."""
+        for x, y in (ins, ins[::-1]):
+            made, spread = self.maker.get(x), self.maker.get(y)
+            if made is None or spread is None or made.eqn.primitive is not eqn.primitive:
+                continue
+            if spread.eqn.primitive is not prims.broadcast_in_dim_p or self.is_filled(y):
+                continue
+            for number, other in (made.ins, made.ins[::-1]):
+                if self.is_filled(number) and other >= 0:
+                    return self.inline(expanded.scaled(eqn, spread.eqn), [other, spread.ins[0]])
+        return None
+
     def is_number(self, x: int) -> bool:
         """Whether an array is of one complex number."""
         made = self.maker.get(x)
@@ -409,6 +448,16 @@ class Operations:
             )
 
         return [*chain.from_iterable(map(each, ins))]
+
+    def taken_apart(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
+        """The parts of an array, if it has been joined of these: the compiler takes them as they were."""
+        made = self.maker.get(ins[0])
+        if made is None or made.eqn.primitive is not prims.concatenate_p:
+            return None
+        axis = eqn.params.axis
+        joined = [a.aval.shape[axis] for a in made.eqn.invars]
+        alike = made.eqn.params.axis == axis and len(made.ins) == len(joined)
+        return made.ins if alike and joined == [*eqn.params.sizes] else None
 
     def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged.
