@@ -70,16 +70,29 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
         steps(lambda x, w: fnp.tanh(fnp.einsum("bi,ijk,bj->bk", x, w, x)), 3),
         (array(128, 32), array(32, 32, 32) * 0.02),
     ),
+    # A library takes in what repeats a sum that keeps its axes, and what comes behind that.
+    "sums of columns": (
+        steps(lambda x: fnp.sin(x) * x.sum(1, keepdims=True) * 0.1, 5),
+        (array(16, 32, 16),),
+    ),
     # It does not take in small arrays, nor sums that more than one equation uses.
     "outer products": (
         steps(lambda x: fnp.tanh(x + fnp.outer(x.sum(0), x.sum(1)) * 0.01)),
         (X,),
     ),
+    "scaled by sums": (steps(lambda x: fnp.tanh(x) * x.sum() * 0.01, 8), (X,)),
     # A sum of negative numbers is negated, which is small.
     "weighted sums": (
         steps(lambda x, w: fnp.sin(x) - (w[:, None] * x).sum(0), 3),
         (X, array(64)),
     ),
+    # It takes in what comes before a reshaped sum, and the edges of an array.
+    "repeated": (steps(lambda x: fnp.tanh(fnp.repeat(x[:, ::2], 2, axis=1)) + x, 3), (X,)),
+    "tiled": (steps(lambda x: fnp.sin(fnp.tile(x[:16, :16], (4, 4)) * x), 4), (X,)),
+    # What is stopped on its way is as it was.
+    "two heads": (two_heads, (array(128, 64), array(128, 64))),
+    # What a library reads is in memory, also if it takes in more before it sums.
+    "pairs": (steps(lambda x, y: fnp.sin(x) + fnp.cos(y * x) * y, 5), (X, array(64, 64))),
     # A branch is begun before what is ready at the same time.
     "selected": (
         steps(lambda x: fnp.where(x > 0, fnp.exp(-x), fnp.log1p(-fnp.minimum(x, 0)))),

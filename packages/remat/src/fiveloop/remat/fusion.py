@@ -116,6 +116,8 @@ class Fuser:
                 found.reverse()
         self.whole = set[Op]()
         self.behind = set[Op]()
+        self.goes_behind = set[Op]()
+        self.summed = set[Op]()
         self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
         self.alike: dict[Op, list[int]] = {}
         self.ins: dict[Op, list[int]] = {}
@@ -125,6 +127,8 @@ class Fuser:
         for op in self.ops:
             if op.absorbs and op not in self.gone:
                 self.grow(op)
+                makers = [self.maker.get(x) for x in op.operands() if reduces(op.eqn)]
+                self.summed.update(made for made in makers if made and made.view)
         for op in reversed(self.ops):
             if op.absorbs and op not in self.gone:
                 self.take_in(op, self.is_absorbed)
@@ -144,6 +148,10 @@ class Fuser:
             user = self.users[v][0] if len(self.users[v]) == 1 else None
             if user is None or v in self.results or not self.goes_on(user):
                 break
+            small = ir.size_of(user.eqn.outvars[0].aval.shape) < kinds.LIBRARY
+            sums = op.eqn.primitive.name == "reduce_sum"
+            if sums and small and user.view and self.sums_product(op):
+                break
             chain.append(user)
             if user.absorbs:
                 break
@@ -152,6 +160,7 @@ class Fuser:
             last = chain[chain.index(last) - 1]
         self.behind.update(chain[1 : chain.index(last) + 1])
         if last is not op:
+            self.goes_behind.add(op)
             last.light, last.absorbs = False, True
 
     def goes_on(self, op: Op) -> bool:
@@ -160,8 +169,23 @@ class Fuser:
             return op.absorbs and reduces(op.eqn)
         out = op.eqn.outvars[0].aval
         by_element = rules.by_element_rules.find(op.eqn.primitive) and out.differentiable
-        known = op.view or is_spread(op.eqn) or (by_element and not _is_outside_library(op.eqn))
-        return bool(known) and ir.size_of(out.shape) >= kinds.LIBRARY
+        known = is_spread(op.eqn) or kinds.pads_edges(op.eqn)
+        known |= bool(by_element) and not _is_outside_library(op.eqn)
+        return op.view or (known and ir.size_of(out.shape) >= kinds.LIBRARY)
+
+    def sums_product(self, op: Op) -> bool:
+        """Whether what is summed is made of a contraction, element by element: a library ends with the sum."""
+        waiting, seen = [*op.operands()], set[int]()
+        while waiting:
+            x = waiting.pop()
+            made = self.maker.get(x)
+            if made is None or x in seen:
+                continue
+            seen.add(x)
+            if made.eqn.primitive is prims.dot_general_p and not made.light:
+                return True
+            waiting += made.operands() if made.light and made.reads == SAME else ()
+        return False
 
     def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on."""
@@ -200,14 +224,17 @@ class Fuser:
 
     def is_alone(self, op: Op, made: Op) -> bool:
         """Whether nothing else uses the one result of an equation."""
-        (v,) = made.outs
-        return self.users[v] == [op] and v not in self.results
+        return len(made.outs) == 1 and all(
+            self.users[v] == [op] and v not in self.results for v in made.outs
+        )
 
     def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
         """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
-        maps = (made.reads == SAME or is_spread(made.eqn)) and not _is_outside_library(made.eqn)
-        grows = op in self.behind and (made in self.behind or (made.absorbs and reduces(made.eqn)))
+        maps = made.reads == SAME or made in self.summed or is_spread(made.eqn)
+        maps = maps and not _is_outside_library(made.eqn)
+        maps = maps and ir.size_of(made.eqn.outvars[0].aval.shape) >= kinds.LIBRARY
+        grows = op in self.behind and (made in self.behind or made in self.goes_behind)
         maps = maps and (op in self.behind or reduces(op.eqn))
         return (contracts or maps or grows) and self.is_alone(op, made)
 
@@ -241,7 +268,7 @@ class Fuser:
         reshaped = self.reshaped()
         behind: list[int] = []  # a bit for each equation that leads to this one, and its own
         for place, op in enumerate(self.ops):
-            makers = [self.maker[x] for x in op.operands() if x in self.maker]
+            makers = [self.maker[x] for x in self.read_by(op) if x in self.maker]
             mask = 1 << place
             for made in makers:
                 mask |= behind[self.place[made]]
@@ -254,12 +281,21 @@ class Fuser:
                 if made.outs[0] in self.results or not self.is_fusible_between(made, op, behind):
                     self.whole.add(made)
 
+    def read_by(self, op: Op) -> Iterator[int]:
+        """The values that an equation reads, with what a library has taken into it."""
+        parts = self.parts[op]
+        if not parts:
+            return op.operands()
+        made = {v for part in parts for v in part.outs}
+        found = dict.fromkeys(x for part in (op, *parts) for x in part.operands())
+        return (x for x in found if x not in made)
+
     def is_fusible_between(self, made: Op, op: Op, behind: Sequence[int]) -> bool:
         """Whether each way from an equation to one of its users may be fused."""
         waiting, seen = [op], {op, made}
         while waiting:
             user = waiting.pop()
-            for x in user.operands():
+            for x in self.read_by(user):
                 between = self.maker.get(x)
                 if between is None or not behind[self.place[between]] >> self.place[made] & 1:
                     continue

@@ -60,6 +60,11 @@ def pads(eqn: ir.Eqn) -> bool:
     return any(not ir.is_constant(n) or n > 0 for n in added)
 
 
+def pads_edges(eqn: ir.Eqn) -> bool:
+    """Whether an equation pads an array at its edges alone."""
+    return pads(eqn) and not any(eqn.params.interior)
+
+
 def joins_halves(eqn: ir.Eqn) -> bool:
     """Whether an equation makes complex numbers of two real ones: it is written over no array."""
     return eqn.primitive.name == "complex"
@@ -242,14 +247,14 @@ def index(eqn: ir.Eqn, in_loop: bool) -> ir.Aval | None:
     return ir.ShapedArray((*windows.batch_shape(indexer), len(columns)), dtype)
 
 
-def is_transposed(eqn: ir.Eqn) -> bool:
-    """Whether the result lies in memory with its axes in another order."""
-    return eqn.primitive.name == "transpose"
-
-
 def picks_at_tables(eqn: ir.Eqn) -> bool:
     """Whether positions are given along several axes: the compiler has them along one, and copies what it writes."""
     return sum(n != 1 for n in windows.batch_shape(eqn.params.indexer)) > 1
+
+
+def is_transposed(eqn: ir.Eqn) -> bool:
+    """Whether the result lies in memory with its axes in another order."""
+    return eqn.primitive.name == "transpose"
 
 
 def moves_windows(eqn: ir.Eqn) -> bool:

@@ -95,7 +95,7 @@ class Operations:
         prim = eqn.primitive
         if prim in (ordering.barrier_p, ordering.order_p):
             return self.barrier(eqn, ins)[-len(eqn.outvars) :]
-        if prim in (prims.to_memory_p, name_p):
+        if prim in (prims.to_memory_p, name_p) or prim.name == "stop_gradient":
             return ins
         bodies = rules.bodies_of(eqn)
         if len(bodies) == 1 and bodies[0].role not in ("loop", "branch"):
@@ -148,6 +148,8 @@ class Operations:
         made = self.add(op)
         if op.absorbs and rules.written_out_rules.find(prim):
             return self.divided(eqn, made)
+        return made
+
     def chosen(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """What says that a branch is taken which computes again: a number of its last array, or of a scalar."""
         found = [(a, x) for a, x in zip(eqn.invars, ins, strict=True) if x >= 0]
@@ -157,8 +159,6 @@ class Operations:
         x = [x for is_array, x in numbers if is_array == max(numbers)[0]][-1]
         out = self.value(ir.ShapedArray((), np.dtype(np.bool_)))
         return self.add(Op(eqn, [x], [out], first=-1, chooses=True))
-
-        return made
 
     def run_over_rows(self, eqn: ir.Eqn, ins: Sequence[int], body: rules.Body) -> list[int]:
         """The running result of rows, over the operand; of other axes the operands are transposed, and the result."""

@@ -196,17 +196,18 @@ class _Layout(Operations):
             made = self.maker.get(v)
             if made is None:
                 continue
-            if kinds.is_form(made.eqn):
-                waiting += [x for x in made.ins if x >= 0]
+            ins = [x for x in made.ins if x >= 0]
+            if kinds.is_form(made.eqn) and not (made.view and any(map(self.counts, ins))):
+                waiting += ins
             else:
                 found[v] = None
         return [*found]
 
-    def out_of_loops(
     def counts(self, x: int) -> bool:
         """Whether an array counts its elements: in another shape it is computed anew, from one for each axis."""
         return x in self.maker and self.maker[x].eqn.primitive.name == "iota"
 
+    def out_of_loops(
         self, places: Sequence[int], fixed: dict[int, frozenset[int]]
     ) -> tuple[list[Buffer], list[Invariant]]:
         """What the compiler takes out of loops here: what stays here, and what it takes out of this one, too."""
@@ -288,12 +289,6 @@ class _Layout(Operations):
                 found.append(Buffer(size, op.eqn, 0, k, k))
         return found
 
-    def widened(self, places: Sequence[int]) -> list[Buffer]:
-        """The copies in four bytes of what loops only read: the compiler converts each once, before the first loop."""
-        spans: dict[int, tuple[int, int]] = {}
-        for k in places:
-            op = self.ops[k]
-            for body in op.bodies:
     def copied_for_branches(self, places: Sequence[int]) -> list[Buffer]:
         """The copies of a program's arguments that loops in branches change: they are made when it begins."""
         found = []
@@ -308,6 +303,12 @@ class _Layout(Operations):
                         found.append(Buffer(size, op.eqn, 0, 0, k - 1))
         return found
 
+    def widened(self, places: Sequence[int]) -> list[Buffer]:
+        """The copies in four bytes of what loops only read: the compiler converts each once, before the first loop."""
+        spans: dict[int, tuple[int, int]] = {}
+        for k in places:
+            op = self.ops[k]
+            for body in op.bodies:
                 # The last binders of a body stand for the last operands.
                 pairs = zip(reversed(body.jaxpr.invars), reversed(op.ins), strict=False)
                 read = kinds.widened_in_loop(body) if body.role == "loop" else ()
@@ -399,14 +400,14 @@ class _Layout(Operations):
                 waits[user] -= 1
                 if not waits[user]:
                     ready.append(user)
+                    if chosen:  # its operands were joined in the meantime
+                        joined.add(user)
 
         early = self.num_given - self.late
         for some in (range(early), range(early, self.num_given)):
             # A branch that computes again takes its operands from a tuple, in the order in which they are reached.
             first = sorted(some, key=reached)
             note(first if self.role == "recomputed" else some)
-                    if chosen:  # its operands were joined in the meantime
-                        joined.add(user)
             while ready:
                 step = ready.popleft()
                 if isinstance(step, int):
@@ -457,11 +458,11 @@ class _Layout(Operations):
                 owner |= zip(op.outs, op.ins, strict=True)
                 continue
             taken: set[int] = set()
-            for v, x in op.over:
             roots = [_root(owner, x) for x in op.ins]
-                if _root(owner, x) >= self.num_given and last[x] <= place and not {v, x} & taken:
+            for v, x in op.over:
                 if kinds.picks(op.eqn) and roots.count(_root(owner, x)) > 1:
                     continue
+                if _root(owner, x) >= self.num_given and last[x] <= place and not {v, x} & taken:
                     if not self.ends(x, op, fused, places):
                         continue
                     owner[v] = x
