@@ -25,6 +25,15 @@ class Buffer:
     path: tuple[str, ...] = ()
 
 
+def alive(buffers: Iterable[Buffer], num: int) -> list[int]:
+    """How many bytes are alive while each of so many equations runs."""
+    changes = [0] * (num + 1)
+    for buffer in buffers:
+        changes[buffer.start] += buffer.bytes
+        changes[buffer.end + 1] -= buffer.bytes
+    return list(accumulate(changes[:-1]))
+
+
 @dataclass(frozen=True, slots=True)
 class Invariant:
     """A value that is the same in all steps of a loop: its buffer, and the binders of which it is made, by position."""
@@ -52,14 +61,10 @@ class Timeline:
     @cached_property
     def bytes(self) -> tuple[int, ...]:
         """How many bytes are alive while each equation runs, the most of what runs within it included."""
-        changes = [0] * (len(self.eqns) + 1)
-        for buffer in self.buffers:
-            changes[buffer.start] += buffer.bytes
-            changes[buffer.end + 1] -= buffer.bytes
-        alive = list(accumulate(changes[:-1]))
+        alive_here = alive(self.buffers, len(self.eqns))
         for place, inside in self.inner.items():
-            alive[place] += inside.peak
-        return tuple(alive)
+            alive_here[place] += inside.peak
+        return tuple(alive_here)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

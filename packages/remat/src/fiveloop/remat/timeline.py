@@ -11,7 +11,7 @@ value that fits into a result's buffer before the result is written: the rest ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import accumulate, chain
 
 from fiveloop.core import Jaxpr, ir, rules
@@ -19,9 +19,12 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import kinds
-from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, in_memory
+from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, alive, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
 from fiveloop.remat.operations import LINE, Operations, in_lines
+
+Span = tuple[ir.Eqn, int, int, int]
+"""The equation that fills a buffer last, the position of the result, and the buffer's first equation and last one."""
 
 POINTER, COPIED = 8, 5
 """A table of operands takes so many bytes for each. So many lines are filled by numbers that are copied from one
@@ -118,8 +121,30 @@ class _Layout(Operations):
         for v in begin:
             last[v] = len(self.ops) - 1
         owner, over = self.owners(last, fused)
-        spans: dict[int, tuple[ir.Eqn, int, int, int]] = {}
-        copies: dict[int, int] = {}
+        spans, copies = self.spans(begin, last, owner, fused)
+        given = [*range(self.num_given), *before]
+        args = {-1, *(_root(owner, v) for v in given)}  # and forms of constants
+        outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
+        spans = {root: span for root, span in spans.items() if root not in args}
+        buffers = self.placed(spans, copies, outs, owner, over, fused)
+        inner = {k: self.dearest(op) for k, op in enumerate(self.ops) if op.bodies}
+        if self.wide:
+            buffers += self.copied_in_branches([*inner]) + self.copied_for_branches([*inner])
+            buffers += self.tables([*inner])
+            buffers += self.widened([*inner])
+        here, invariant = self.out_of_loops([*inner], fixed)
+        buffers += here
+        invariant += [Invariant(self.whole(v), fixed[v]) for v in before]
+        invariant += self.transposed_before(fixed)
+        eqns, numbers = tuple(op.eqn for op in self.ops), tuple(op.number for op in self.ops)
+        changed = tuple((x, self.sizes[v]) for v, x in copies.items())
+        return Timeline(eqns, tuple(buffers), inner, numbers, tuple(invariant), changed)
+
+    def spans(
+        self, begin: dict[int, int], last: Sequence[int], owner: dict[int, int], fused: Fusions
+    ) -> tuple[dict[int, Span], dict[int, int]]:
+        """What fills each buffer, and from when to when; and which arguments loops copy, by what holds the copies."""
+        spans, copies = dict[int, Span](), dict[int, int]()
         # A vector, its product and what is made of that may be in three places, packed by how long they live.
         packed = self.wide and recomputes_in_branches()
         for place, op in enumerate(self.ops):
@@ -142,30 +167,39 @@ class _Layout(Operations):
                 if not op.view:
                     eqn, at = op.eqn, position
                 spans[root] = eqn, at, start, max(end, last[v])
-        given = [*range(self.num_given), *before]
-        args = {-1, *(_root(owner, v) for v in given)}  # and forms of constants
-        outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
+        return spans, copies
+
+    def placed(
+        self,
+        spans: Mapping[int, Span],
+        copies: Iterable[int],
+        outs: Set[int],
+        owner: dict[int, int],
+        over: Over,
+        fused: Fusions,
+    ) -> list[Buffer]:
+        """The buffers that need memory of their own.
+
+        The compiler places first what loops change, and of that what is there longest, or else copies of arguments;
+        the order that needs more counts.
+        """
         made_at = self.depth_first(fused)  # the compiler has taken the barriers out by now
-        made_at |= {v: spans[v][2] - spans[v][3] for v in copies}
-        made = {
-            root: Buffer(self.sizes[root], *spans[root], self.path)
-            for root in sorted(spans.keys() - args, key=made_at.__getitem__)
-        }
+        loops = {_root(owner, v) for op in self.ops if op.bodies for v, _ in op.over}
         no_rooms = self.role in ("loop", "branch") or (self.role == "recomputed" and self.repeated)
         rooms = set[int]() if no_rooms else outs
-        buffers = in_memory(made, outs, over, rooms)
-        inner = {k: self.dearest(op) for k, op in enumerate(self.ops) if op.bodies}
-        if self.wide:
-            buffers += self.copied_in_branches([*inner]) + self.copied_for_branches([*inner])
-            buffers += self.tables([*inner])
-            buffers += self.widened([*inner])
-        here, invariant = self.out_of_loops([*inner], fixed)
-        buffers += here
-        invariant += [Invariant(self.whole(v), fixed[v]) for v in before]
-        invariant += self.transposed_before(fixed)
-        eqns, numbers = tuple(op.eqn for op in self.ops), tuple(op.number for op in self.ops)
-        changed = tuple((x, self.sizes[v]) for v, x in copies.items())
-        return Timeline(eqns, tuple(buffers), inner, numbers, tuple(invariant), changed)
+
+        def in_order(first: Iterable[int]) -> list[Buffer]:
+            at = made_at | {v: spans[v][2] - spans[v][3] for v in first if v in spans}
+            made = {
+                root: Buffer(self.sizes[root], *spans[root], self.path)
+                for root in sorted(spans, key=at.__getitem__)
+            }
+            return in_memory(made, outs, over, rooms)
+
+        if not self.wide or not loops:
+            return in_order(())
+        num = len(self.ops)
+        return max(in_order(copies), in_order(loops), key=lambda found: max(alive(found, num)))
 
     def fixed(self) -> dict[int, frozenset[int]]:
         """The values that are the same in all steps of a loop, and the binders of which each is made."""
