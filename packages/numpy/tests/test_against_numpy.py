@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop import numpy as fnp
-from fiveloop.core import jit
+from fiveloop.core import grad, jit
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (3, 4)).astype(np.float32)
@@ -248,9 +248,19 @@ def test_einsum(case: tuple[Any, ...]) -> None:
     assert_like_numpy(fnp.einsum(text, *xs), np.einsum(text, *xs))
 
 
-def test_a_roll_may_be_known_only_at_run_time() -> None:
-    out = jit(lambda x, by: fnp.roll(x, by, axis=1))(X, np.int32(-3))
-    np.testing.assert_array_equal(out, np.roll(X, -3, axis=1))
+@pytest.mark.parametrize("by", [-3, 0, 1, 4, 9, -(2**31), 2**31 - 1])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_a_roll_may_be_known_only_at_run_time(by: int, axis: int | None) -> None:
+    roll = jit(lambda x, by: fnp.roll(x, by, axis=axis))
+    np.testing.assert_array_equal(roll(X, np.int32(by)), np.roll(X, by, axis=axis))
+
+
+def test_the_derivative_of_a_roll_by_a_number_at_run_time_adds_a_window() -> None:
+    weights = np.arange(float(X.size)).reshape(X.shape)
+    derive = jit(grad(lambda x, by: (fnp.roll(x, by, axis=1) * weights).sum()))
+    np.testing.assert_array_equal(derive(X, np.int32(2)), np.roll(weights, -2, axis=1))
+    text = str(derive.lower(X, np.int32(2)).as_text())
+    assert "gather" not in text and "scatter" not in text
 
 
 def test_searching_and_counting_in_traced_arrays() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from fiveloop.core import ArrayLike, Value, prims
+from fiveloop.core import ArrayLike, Value, ds, prims
 from fiveloop.core.extend import fused
 from fiveloop.core.operators import methods as me
 from fiveloop.core.operators import operators as op
@@ -395,8 +395,9 @@ def _rolled(x: Value, by: ArrayLike, at: int) -> Value:
     places = prims.operand("roll", "shift", by)
     if places.dtype.kind not in "iu":
         prims.bad_type(f"roll: expected `shift` to be integers, got {places.aval}")
-    shift = prims.convert(places, np.int32)
-    return x[(*lead, op.remainder(prims.sub(prims.iota(np.int32, size), shift), size))]
+    # A window, since the derivative of a gather would add to each element by itself.
+    start = prims.sub(size, op.remainder(prims.convert(places, np.int32), size))
+    return prims.concatenate([x, x], at)[(*lead, ds(start, size))]
 
 
 @fused
