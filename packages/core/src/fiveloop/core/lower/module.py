@@ -8,8 +8,7 @@ it, whose predicate XLA cannot fold.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
@@ -19,6 +18,7 @@ from fiveloop.core import ir, rules
 from fiveloop.core.backend import hlo, host_calls, native
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.fingerprint import form_of
+from fiveloop.core.lower.kernels import READS, WRITES, Kernels, replaced_in
 
 
 class Emission(Enum):
@@ -39,115 +39,6 @@ class Emission(Enum):
     def branches(self) -> bool:
         """Whether an `if` orders what a barrier would not."""
         return self in (Emission.SCALAR_IF, Emission.GUARDED_IF)
-
-
-@ir.once_per_jaxpr
-def reshaped_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The values in another shape, as a row of an array has, that are read and have several elements replaced.
-
-    XLA:CPU replaces them in place, in one kernel with what computes the new ones from others, if it overlooks that
-    these are of the same array. It does where it reads them in the old shape: a barrier keeps to the new one.
-    """
-    made = ir.makers(jaxpr)
-    found = [(v, ir.maker(v, made)) for v in _read_and_written(jaxpr)]
-    return frozenset(
-        v for v, m in found if m is not None and (rules.is_view(m) or m.primitive.name == _READS)
-    )
-
-
-@ir.once_per_jaxpr
-def _read_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The values that are read and have several elements replaced, here or in what is called here."""
-    users = ir.users(jaxpr)
-    found = ((eqn, v) for eqn in jaxpr.eqns for v in _replaced(eqn, _read_and_written))
-    return frozenset(v for eqn, v in found if eqn.primitive.name != _WRITES or len(users[v]) > 1)
-
-
-@ir.once_per_jaxpr
-def _written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The values that have several elements replaced, here or in what is called here."""
-    return frozenset(v for eqn in jaxpr.eqns for v in _replaced(eqn, _written))
-
-
-def _replaced(eqn: ir.Eqn, within: Callable[[ir.Jaxpr], Set[ir.Var]]) -> Iterator[ir.Var]:
-    """The operands of which several elements are replaced, by a write or `within` a jaxpr that is called."""
-    if eqn.primitive.name == _WRITES and eqn.invars[1].aval.shape != ():
-        yield from ir.used_vars(eqn.invars[:1])
-    for body in rules.plain_bodies(eqn.primitive, eqn.params):
-        if body.role not in ("loop", "branch"):
-            pairs = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
-            yield from ir.used_vars([a for v, a in pairs if v in within(body.jaxpr)])
-
-
-@ir.once_per_jaxpr
-def computed_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The arrays that have blocks replaced by what is read from arrays, and are computed of arrays that are read so.
-
-    XLA:CPU does all of it in one kernel, which asks of each element whether it is replaced, one after the other. That
-    takes up to 13 times as long as one kernel after the other.
-    """
-    made, readers = ir.makers(jaxpr), [e for e in jaxpr.eqns if _reads_parts(e)]
-    parts = {v for e in readers for v in ir.used_vars(e.invars)}
-    values = ir.reachable(jaxpr, [v for e in readers for v in e.outvars])
-    written = (
-        v
-        for e in jaxpr.eqns
-        if e.primitive.name == _WRITES and e.params.indexer.is_block and e.invars[1] in values
-        for v in ir.used_vars(e.invars[:1])
-    )
-    return frozenset(v for v in written if not parts.isdisjoint(_of_elements(v, made)))
-
-
-def _reads_parts(eqn: ir.Eqn) -> bool:
-    """Whether an equation reads an array otherwise than element by element."""
-    by_element = rules.by_element_rules.find(eqn.primitive)
-    return not by_element and any(v.aval.shape for v in ir.used_vars(eqn.invars))
-
-
-def _of_elements(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> set[ir.Var]:
-    """The arrays of which the elements of an array are computed, each of that at its place."""
-    found, waiting = set[ir.Var](), [v]
-    while waiting:
-        eqn = made.get(waiting.pop())
-        if eqn is not None and rules.by_element_rules.find(eqn.primitive):
-            alike = {x for x in ir.used_vars(eqn.invars) if x.aval.shape == v.aval.shape}
-            waiting += alike - found
-            found |= alike
-    return found
-
-
-@ir.once_per_jaxpr
-def read_in_another_shape(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The reshaped values of which the original, or the original in a third shape, is read, too.
-
-    An original that is computed twice counts as one: XLA makes it one.
-    """
-    equal = ir.Equal()
-    originals, read = dict[ir.Var, Hashable](), dict[Hashable, set[Hashable]]()
-    for eqn in jaxpr.eqns:
-        equal.note(eqn)
-        for v in ir.used_vars(eqn.invars):
-            original = originals.get(v, equal.known(v))
-            if _reshapes(eqn):
-                originals[eqn.outvars[0]] = original
-            else:
-                read.setdefault(original, set()).add(equal.known(v))
-    return frozenset(v for v, of in originals.items() if read.get(of, set()) - {equal.known(v)})
-
-
-def _reshapes(eqn: ir.Eqn) -> bool:
-    """Whether an equation gives all elements of its operand, as one of a single row does, too."""
-    sizes = {math.prod(a.aval.shape) for a in (eqn.invars[0], *eqn.outvars)} if eqn.invars else ()
-    return len(sizes) == 1 and rules.is_view(eqn)
-
-
-class _Kernels:
-    """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements of them."""
-
-    def __init__(self, jaxpr: ir.Jaxpr) -> None:
-        self.apart = reshaped_and_written(jaxpr)
-        self.reshaped = read_in_another_shape(jaxpr)
-        self.first = computed_and_written(jaxpr)
 
 
 def emit_order(
@@ -238,9 +129,6 @@ class _Module:
     written: set[str] = field(default_factory=set)  # arrays that an update has given
     reshaped: set[str] = field(default_factory=set)  # arrays that are read in another shape, too
     mark: IRValue | None = None  # the counter as an order has given it
-
-
-_READS, _WRITES = "take", "put"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -358,7 +246,7 @@ class LowerContext:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        kernels = _Kernels(jaxpr)
+        kernels = Kernels(jaxpr)
         env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, kernels))
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
@@ -389,9 +277,9 @@ class LowerContext:
         results = self.inline(jaxpr, hlo.optimization_barrier(self.b, args))
         return hlo.optimization_barrier(self.b, results)
 
-    def _step(self, eqn: ir.Eqn, operands: list[IRValue], kernels: _Kernels) -> list[IRValue]:
+    def _step(self, eqn: ir.Eqn, operands: list[IRValue], kernels: Kernels) -> list[IRValue]:
         avals = [a.aval for a in eqn.invars], [v.aval for v in eqn.outvars]
-        if eqn.primitive.name == _WRITES and operands[0].name in self._module.reshaped:
+        if eqn.primitive.name == WRITES and operands[0].name in self._module.reshaped:
             # XLA:CPU, in one kernel with the write, reads the original of a reshaped array too late.
             operands[1] = self._computed_first(operands[1])
         ctx = LowerContext(self._module, self._consts, *avals, self._fixed)
@@ -431,11 +319,11 @@ class LowerContext:
             return run()
         name, written = eqn.primitive.name, self._module.written
         moving = [x for x in operands[1:] if x.name not in self._fixed]
-        if name == _READS and operands[0].name in written and moving:
+        if name == READS and operands[0].name in written and moving:
             specs = [(a.shape, a.dtype) for a in self.avals_out]
             return guarded(self.b, moving[0], run, specs)
         results = run()
-        if name == _WRITES:
+        if name == WRITES:
             written.update(x.name for x in results)
         return results
 
@@ -450,9 +338,9 @@ class LowerContext:
     ) -> list[IRValue]:
         """Call a jaxpr as a function of the module, which is written once per name and form."""
 
-        reshaped, written = self._module.reshaped, _written(jaxpr)
+        reshaped, replaced = self._module.reshaped, replaced_in(jaxpr)
         if any(
-            x.name in reshaped and v in written for v, x in zip(jaxpr.invars, args, strict=True)
+            x.name in reshaped and v in replaced for v, x in zip(jaxpr.invars, args, strict=True)
         ):
             return self.inline(jaxpr, args)
 

@@ -1,0 +1,52 @@
+"""Arrays that are computed, and of which parts are moved: XLA:CPU computes them once, in a kernel of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fiveloop.numpy as fnp
+from fiveloop.core import grad, jit
+from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.loops import fori_loop
+
+APART = "stablehlo.if" if recomputes_in_branches() else "optimization_barrier"
+
+
+def dilated(x: Any) -> Any:
+    """The largest of each element and its neighbours, several times."""
+
+    def step(_: Any, x: Any) -> Any:
+        x = fnp.maximum(fnp.maximum(x, fnp.roll(x, 1, 0)), fnp.roll(x, -1, 0))
+        return fnp.maximum(fnp.maximum(x, fnp.roll(x, 1, 1)), fnp.roll(x, -1, 1))
+
+    return (fori_loop(0, 3, step, x) ** 2).sum()
+
+
+def lowered(size: int) -> str:
+    return str(jit(grad(dilated)).lower(np.ones((size, size), "f4")).as_text())
+
+
+def test_what_is_computed_and_moved_is_computed_first_if_it_is_large() -> None:
+    assert APART in lowered(64)
+    assert APART not in lowered(8)
+
+
+def test_derivatives_of_what_is_moved() -> None:
+    x = np.random.default_rng(0).permutation(64 * 64).reshape(64, 64).astype("f4")
+    got = np.asarray(jit(grad(dilated))(x))
+    near = range(-3, 4)
+    shifted = [np.roll(x, (i, j), (0, 1)) for i in near for j in near]
+    values, counts = np.unique(np.max(shifted, axis=0), return_counts=True)
+    want = np.zeros_like(x).reshape(-1)
+    want[np.searchsorted(np.arange(64 * 64), values)] = 2 * values * counts
+    np.testing.assert_allclose(got.reshape(-1)[np.argsort(x.reshape(-1))], want, rtol=1e-6)
+
+
+def test_a_part_that_nothing_uses() -> None:
+    def fun(x: Any) -> Any:
+        joined = fnp.concatenate([np.ones(2, "f4"), x])
+        return (joined * joined).sum()
+
+    np.testing.assert_array_equal(jit(grad(fun))(np.ones(3, "f4")), np.full(3, 2, "f4"))
