@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import replace
-from fiveloop.core.transforms import eval, jvp, partial_eval, policies
+from fiveloop.core.transforms import additions, eval, jvp, partial_eval, policies
 
 
 def is_linear(x: ad.Operand) -> bool:
@@ -43,7 +43,8 @@ def backward_pass(jaxpr: ir.Jaxpr, operands: ad.Operands, cts: ad.Tangents) -> l
     >>> backward_pass(jaxpr, [x, as_value(3.0)], [as_value(2.0)])
     [Array(6., dtype=float32, weak_type=True)]
     """
-    return _Backward(jaxpr, operands).run(cts)
+    linear = tuple([is_linear(x) for x in operands])
+    return _Backward(additions.as_additions(jaxpr, linear), operands).run(cts)
 
 
 class _Backward:
