@@ -123,7 +123,7 @@ def _thread(jaxpr: Jaxpr, handling: Handling) -> Jaxpr:
     def run(ref: Value, *args: Value) -> list[Value]:
         def step(eqn: ir.Eqn, operands: ad.Values) -> ad.Values:
             if not handling.concerns(eqn):
-                return transforms.bind_eqn(eqn, operands)
+                return trace.bind_eqn(eqn, operands)
             if eqn.primitive not in handler_rules and rules.plain_bodies(eqn.primitive, eqn.params):
                 return call_handler(eqn.primitive, handling, ref, operands, eqn.params)
             return handler_rules[eqn.primitive](handling, ref, operands, eqn.params)

@@ -474,6 +474,12 @@ cbrt: family.Unary = family.long_series(
 exp: family.Unary = family.short_series(
     "exp", "e to the power of each element.", hlo.exp, lambda t, y, x: mul(t, y)
 )
+sin: family.Unary = family.short_series(
+    "sin", "Sine of each element, in radians.", hlo.sine, lambda t, y, x: mul(t, cos(x))
+)
+cos: family.Unary = family.short_series(
+    "cos", "Cosine of each element, in radians.", hlo.cosine, lambda t, y, x: neg(mul(t, sin(x)))
+)
 expm1: family.Unary = family.short_series(
     "expm1",
     "e to the power of each element, minus one, exact near zero.",

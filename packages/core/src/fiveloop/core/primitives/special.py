@@ -15,16 +15,12 @@ from fiveloop.core.dataclass import dataclass
 
 from . import broadcast, check, convert, costs, elementwise, family
 from .elementwise import add, div, equal, exp, mul, neg, rsqrt, select, square, sub
+from .elementwise import cos as cos
+from .elementwise import sin as sin
 
 _real_short = partial(family.short_series, kinds="f")
 _real_long = partial(family.long_series, kinds="f")
 
-sin: family.Unary = family.short_series(
-    "sin", "Sine of each element, in radians.", hlo.sine, lambda t, y, x: mul(t, cos(x))
-)
-cos: family.Unary = family.short_series(
-    "cos", "Cosine of each element, in radians.", hlo.cosine, lambda t, y, x: neg(mul(t, sin(x)))
-)
 tan: family.Unary = family.long_series(
     "tan",
     "Tangent of each element, in radians.",

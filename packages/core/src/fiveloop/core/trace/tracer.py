@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn, Protocol
 from fiveloop.core import ad, errors
 from fiveloop.core.arrays.array import Concrete, Fixed, Value, setter
 from fiveloop.core.ir.axes import NamedAxis
-from fiveloop.core.ir.jaxpr import NO_PARAMS, Primitive
+from fiveloop.core.ir.jaxpr import NO_PARAMS, Eqn, Primitive
 from fiveloop.core.ir.source import Source, function_source, is_internal, raised_at, user_source
 from fiveloop.core.lower.dispatch import run_eagerly
 from fiveloop.core.rules import impl_rules
@@ -368,6 +368,11 @@ def bind(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> list[Va
     except MISUSE as error:
         locate(error)
         raise
+
+
+def bind_eqn(eqn: Eqn, operands: ad.Values) -> list[Value]:
+    """What an equation gives under the current trace."""
+    return bind(eqn.primitive, *operands, params=eqn.params)
 
 
 def bind1(prim: Primitive[Any], *args: Value, params: Any = NO_PARAMS) -> Value:

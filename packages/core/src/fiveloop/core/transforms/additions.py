@@ -28,8 +28,6 @@ def as_additions(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
         c:f64[4,2] = a.at[1:4, :].add(b)
       in (c,) }
     """
-    if not any(e.primitive is take.put_p for e in jaxpr.eqns):
-        return jaxpr
     made, uses = ir.makers(jaxpr), ir.use_counts(jaxpr)
     linears = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
     eqns = list[ir.Eqn]()

@@ -16,7 +16,7 @@ def eval_jaxpr(jaxpr: ir.Jaxpr, args: ad.Values) -> list[Value]:
     >>> eval_jaxpr(jaxpr, [as_value(2.0), as_value(3.0)])
     [Array(5., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True)]
     """
-    return interpret(jaxpr, args, bind_eqn)
+    return interpret(jaxpr, args, trace.bind_eqn)
 
 
 def interpret(jaxpr: ir.Jaxpr, args: Sequence[Any], step: ir.Step) -> list[Any]:
@@ -49,14 +49,9 @@ def run_halves(
     cut = rule(eqn)
     env = ir.Environment[Value](zip(invars, args, strict=True))
     with trace.use_trace(parent):
-        env.run(cut.known, bind_eqn)
+        env.run(cut.known, trace.bind_eqn)
     env.run(cut.staged, lambda eqn, operands: process(eqn.primitive, operands, eqn.params))
     return [env[v] for v in eqn.outvars]
-
-
-def bind_eqn(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
-    """What an equation gives under the current trace."""
-    return trace.bind(eqn.primitive, *operands, params=eqn.params)
 
 
 def happens_once(holder: ir.Eqn | ir.Jaxpr) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from fiveloop.core import ad, errors, ir, rules, trace, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.dataclass import replace
+from fiveloop.core.primitives import take
 from fiveloop.core.transforms import additions, eval, jvp, partial_eval, policies
 
 
@@ -43,8 +44,12 @@ def backward_pass(jaxpr: ir.Jaxpr, operands: ad.Operands, cts: ad.Tangents) -> l
     >>> backward_pass(jaxpr, [x, as_value(3.0)], [as_value(2.0)])
     [Array(6., dtype=float32, weak_type=True)]
     """
-    linear = tuple([is_linear(x) for x in operands])
-    return _Backward(additions.as_additions(jaxpr, linear), operands).run(cts)
+    if _writes(jaxpr):
+        jaxpr = additions.as_additions(jaxpr, tuple([is_linear(x) for x in operands]))
+    return _Backward(jaxpr, operands).run(cts)
+
+
+_writes = ir.holding(take.put_p)
 
 
 class _Backward:
@@ -71,7 +76,7 @@ class _Backward:
         linear = [not self.linear.isdisjoint((*e.invars, *e.outvars)) for e in self.jaxpr.eqns]
         forward, backward = util.partition(linear, self.jaxpr.eqns)
         with trace.keep_source() as set_source:
-            self.values.run(forward, eval.bind_eqn, set_source)
+            self.values.run(forward, trace.bind_eqn, set_source)
             for atom, ct in zip(self.jaxpr.outvars, cts, strict=True):
                 self._add(atom, ct)
             for eqn in reversed(backward):

@@ -77,7 +77,7 @@ def _masked(step: Jaxpr, flag: int, slots: Collection[ir.Atom]) -> Jaxpr:
 
         def masked_eqn(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
             if eqn.primitive is not primitives.swap_p:
-                return transforms.bind_eqn(eqn, operands)
+                return trace.bind_eqn(eqn, operands)
             ref, x, *index = operands
             if ref is args[flag]:
                 x = prims.bitwise_not(goes_on & prims.bitwise_not(x))
@@ -85,7 +85,7 @@ def _masked(step: Jaxpr, flag: int, slots: Collection[ir.Atom]) -> Jaxpr:
                 is_slot = eqn.invars[0] in slots
                 there = transforms.zeros_of(x.aval) if is_slot else ref[...]
                 x = prims.select(goes_on, x, there)
-            return transforms.bind_eqn(eqn, [ref, x, *index])
+            return trace.bind_eqn(eqn, [ref, x, *index])
 
         return transforms.interpret(step, args, masked_eqn)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import ad, errors, ir, rules, transforms, util
+from fiveloop.core import ad, errors, ir, rules, trace, transforms, util
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.while_loop.split import while_split
 
@@ -18,7 +18,7 @@ def while_transpose(cts: ad.Tangents, operands: ad.Operands, p: WhileParams) -> 
             "is not linear; compare a value that does not, or differentiate the function first (`jvp`, `linearize`)"
         )
     env = ir.Environment[ad.Operand](zip(eqn.invars, operands, strict=True))  # type: ignore[arg-type]  # it is on variables
-    env.run(cut.known, transforms.bind_eqn)
+    env.run(cut.known, trace.bind_eqn)
     made = {v for staged in cut.staged for v in staged.outvars}
     free = ir.vars_in_order([a for staged in cut.staged for a in staged.invars])
     ins = [v for v in free if v not in made]

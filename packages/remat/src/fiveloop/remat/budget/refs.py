@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiveloop.core import Jaxpr, Value, ir, trace, transforms
+from fiveloop.core import Jaxpr, Value, ir, trace
 from fiveloop.state import discharge
 
 
@@ -23,7 +23,7 @@ def without_local_refs(jaxpr: Jaxpr) -> Jaxpr:
         def step(eqn: ir.Eqn, operands: discharge.Operands) -> discharge.Operands:
             values = [x for x in operands if isinstance(x, Value)]
             if len(values) == len(operands) and local.isdisjoint(eqn.outvars):
-                return transforms.bind_eqn(eqn, values)
+                return trace.bind_eqn(eqn, values)
             return discharge.discharge_eqn(at_once, eqn, operands)
 
         with trace.keep_source() as set_source:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace
 from fiveloop.core.ir.indexer import Indexer, Span
 from fiveloop.core.primitives import special
 from fiveloop.core.rules import RuleTable, by_element_rules
@@ -88,7 +88,7 @@ def _step(eqn: ir.Eqn, operands: ad.Values, kinds: Checks, last: bool) -> list[V
     rule = nan_check_rules.find(eqn.primitive) if "nan" in kinds else None
     if rule is not None:
         return rule(eqn, operands)
-    outs = transforms.bind_eqn(eqn, operands)
+    outs = trace.bind_eqn(eqn, operands)
     for out in outs if "nan" in kinds else ():
         _check_nan(eqn, operands, out, in_place=eqn.primitive in by_element_rules)
     return outs
@@ -182,7 +182,7 @@ def _accumulate(eqn: ir.Eqn, operands: ad.Values) -> list[Value]:
     """Accumulate, and check that no nan is in the Ref then that was in neither it nor the value."""
     ref, x, *index = operands
     before = primitives.read(ref, eqn.params.indexer, index)
-    outs = transforms.bind_eqn(eqn, operands)
+    outs = trace.bind_eqn(eqn, operands)
     after = primitives.read(ref, eqn.params.indexer, index)
     _check_nan(eqn, [before, x], after, in_place=eqn.params.indexer.names_each_once)
     return outs
@@ -194,6 +194,6 @@ def _may_hold_nan(x: Value) -> bool:
 
 # A nan in what a Ref held was made before.
 for _moving in (primitives.get_p, primitives.swap_p, primitives.freeze_p):
-    nan_check_rules.define(_moving, transforms.bind_eqn)
+    nan_check_rules.define(_moving, trace.bind_eqn)
 for _accumulating in (primitives.addupdate_p, primitives.accumulate_p):
     nan_check_rules.define(_accumulating, _accumulate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms, util
+from fiveloop.core import Jaxpr, Value, ad, ir, trace, util
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.state.discharge.phases import DischargeContext, PartReads
 from fiveloop.state.discharge.table import Cell, Operands, discharge_rules
@@ -205,7 +205,7 @@ def discharge_eqn(ctx: DischargeContext, eqn: ir.Eqn, operands: Operands) -> Ope
         return rule(ctx, operands, eqn.params)
     values = [x for x in operands if isinstance(x, Value)]
     assert len(values) == len(operands), "unreachable: a Ref is used as a value"
-    return transforms.bind_eqn(eqn, values)
+    return trace.bind_eqn(eqn, values)
 
 
 def _makes_ref(eqn: ir.Eqn) -> bool:

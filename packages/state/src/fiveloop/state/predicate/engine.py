@@ -166,7 +166,7 @@ class _OnCondition:
         if not any(is_ref) and not _matters(eqn):
             if array in self.own:
                 self.own.update(eqn.outvars)
-            return transforms.bind_eqn(eqn, given)
+            return trace.bind_eqn(eqn, given)
         if any(is_own) or self.guard.shares or not any(is_ref):
             self.own.update(eqn.outvars)
         return _run(self.pred, eqn, given, self.guard.on(is_ref, is_own))
@@ -227,7 +227,7 @@ def _put_back(pred: Value, eqn: ir.Eqn, operands: ad.Values, guard: Guard) -> li
     """Run an equation that has no rule, and put back the contents of the Refs that it should not have changed."""
     changed = [operands[k] for k in sorted(ir.mutated_positions(eqn.effects)) if guard.refs[k]]
     old = [primitives.read(ref) for ref in changed]
-    outs = transforms.bind_eqn(eqn, operands)
+    outs = trace.bind_eqn(eqn, operands)
     for ref, before in zip(changed, old, strict=True):
         primitives.write(ref, prims.select(pred, primitives.read(ref), before))
     return outs
