@@ -201,7 +201,7 @@ def test_a_row_tells_rules_defaults_and_refusals() -> None:
     assert {cell.column: cell.status for cell in found}["jvp"] == "rule"
     assert [place.file.rsplit("/", 1)[1] for place in found["jvp"].places] == [
         "family.py",
-        "special.py",
+        "elementwise.py",
     ]
     assert found["transpose"].status == "refused"
     assert found["transpose"].reason.startswith("it is not linear")
