@@ -77,7 +77,7 @@ def computed_and_moved(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
 
     Derivatives of what is joined or rolled are. XLA:CPU does all of it in one kernel, which computes each element again
     for each part, and so what that is computed of: up to 4 times as long as one kernel after the other. One that is
-    split once pays only if computed of few arrays, as measured.
+    split once pays only if computed of few arrays, as measured; one that a single equation computes does not.
     """
     made, users = ir.makers(jaxpr), ir.users(jaxpr)
     splits = Counter[ir.Var]()
@@ -86,9 +86,15 @@ def computed_and_moved(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
             user.primitive.name == _PADS for part in eqn.outvars for user in users.get(part, ())
         ):
             splits.update(ir.used_vars(eqn.invars))
-    larger = [v for v in splits if math.prod(v.aval.shape) >= _LARGER and _by_element(v, made)]
+    larger = [v for v in splits if math.prod(v.aval.shape) >= _LARGER and _is_dear(v, made)]
     few = {v for v in larger if len(_sources(v, made)) <= _FEW}
     return frozenset(v for v in larger if splits[v] > 1 or v in few)
+
+
+def _is_dear(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> bool:
+    """Whether several equations compute an array element by element: what one does is done again for less."""
+    eqn = _by_element(v, made)
+    return eqn is not None and any(_by_element(x, made) for x in ir.used_vars(eqn.invars))
 
 
 def _reads_parts(eqn: ir.Eqn) -> bool:
