@@ -130,10 +130,9 @@ def _row_loop(axis: int, avals: Sequence[ir.Aval]) -> rules.Body:
         new = reduce(e.add, parts, last)
         return [new, x.at[i].set(new)]
 
-    (n, *_), dtype = (avals[0].shape[axis],), avals[0].dtype
-    row = avals[0].shape[:axis] + avals[0].shape[axis + 1 :]
-    whole = ir.ShapedArray((n, *row), dtype)
-    given = [*[whole] * (len(avals) - 1), ir.ShapedArray(row, dtype), whole]
+    n, *row = avals[0].shape[axis], *avals[0].shape[:axis], *avals[0].shape[axis + 1 :]
+    whole = ir.ShapedArray((n, *row), avals[0].dtype)
+    given = [*[whole] * (len(avals) - 1), ir.ShapedArray(tuple(row), whole.dtype), whole]
     jaxpr = trace.stage_closed(step, [ir.ShapedArray((), np.dtype(np.int32)), *given], "rows")
     return rules.Body(jaxpr, "loop", n, carry=len(avals))
 
@@ -153,7 +152,7 @@ def _in_full(prim: ir.Primitive[Any], params: Any, avals: Sequence[ir.Aval]) -> 
 
 
 def scaled(eqn: ir.Eqn, spread: ir.Eqn) -> Jaxpr:
-    """A product with repeated elements and with a number: the elements are multiplied by it before that.
+    """A product with repeated elements and with a number, for which 2 stands: these are multiplied by it first.
 
     jaxpr : [operand, elements] -> [product]
     """

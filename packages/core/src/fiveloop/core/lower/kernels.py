@@ -9,9 +9,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from fiveloop.core import ir, rules
 
 READS, WRITES, _SPLITS, _PADS = "take", "put", "split", "pad"
-_LARGER = 1024
-"""Fewer elements are computed twice for less than another kernel takes."""
+_SMALL = 1023
+"""So many elements, or fewer, are computed twice for less than another kernel takes."""
 _FEW = 3
+"""What is computed of more arrays, and split once, is computed twice for less than another kernel takes (measured)."""
 
 
 @ir.once_per_jaxpr
@@ -86,7 +87,9 @@ def computed_and_moved(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
             user.primitive.name == _PADS for part in eqn.outvars for user in users.get(part, ())
         ):
             splits.update(ir.used_vars(eqn.invars))
-    larger = [v for v in splits if math.prod(v.aval.shape) >= _LARGER and _is_dear(v, made)]
+    larger = [
+        v for v in splits if ir.is_more(ir.size_of(v.aval.shape), _SMALL) and _is_dear(v, made)
+    ]
     few = {v for v in larger if len(_sources(v, made)) <= _FEW}
     return frozenset(v for v in larger if splits[v] > 1 or v in few)
 
@@ -152,7 +155,7 @@ def _reshapes(eqn: ir.Eqn) -> bool:
 
 
 class Kernels:
-    """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements of them."""
+    """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements, or splits them."""
 
     def __init__(self, jaxpr: ir.Jaxpr) -> None:
         self.apart = reshaped_and_written(jaxpr)

@@ -286,7 +286,7 @@ class LowerContext:
         results = ctx._lowered(eqn, operands)
         if not kernels.apart.isdisjoint(eqn.outvars):
             results = hlo.optimization_barrier(self.b, results)
-        if self._writes_apart and not kernels.first.isdisjoint(eqn.outvars):
+        if self._keeps_apart and not kernels.first.isdisjoint(eqn.outvars):
             results = [self._computed_first(x) for x in results]
         if not kernels.reshaped.isdisjoint(eqn.outvars):
             self._module.reshaped.update(x.name for x in results)
@@ -295,8 +295,8 @@ class LowerContext:
         return results
 
     @property
-    def _writes_apart(self) -> bool:
-        """Whether what is computed and then written to is so by two kernels; a branch pays in loops alone."""
+    def _keeps_apart(self) -> bool:
+        """Whether what is computed is written to, or split, by another kernel; a branch pays in loops alone."""
         branches = native.drops_barriers(self.platform)
         return self.platform == "cpu" and (self.b.is_in_loop or not branches)
 

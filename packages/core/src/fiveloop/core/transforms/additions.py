@@ -12,7 +12,7 @@ from operator import is_
 from fiveloop.core import ir, rules, util
 from fiveloop.core.dataclass import replace
 from fiveloop.core.primitives import elementwise, take
-from fiveloop.core.transforms.dce import dce
+from fiveloop.core.transforms.dce import with_equations
 
 
 @ir.once_per_jaxpr
@@ -35,9 +35,7 @@ def as_additions(jaxpr: ir.Jaxpr, linear: util.Mask) -> ir.Jaxpr:
         writes = eqn.primitive is take.put_p and eqn.invars[0] in linears
         of_rows = writes and eqn.invars[0].aval.ndim > 1
         eqns += _as_addition(eqn, made, uses) if of_rows else [eqn]
-    if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
-        return jaxpr
-    return dce(jaxpr.replace(eqns=eqns), [True] * len(jaxpr.outvars))[0]
+    return with_equations(jaxpr, eqns)
 
 
 def _as_addition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 from fiveloop.core import ir, passes, rules, util
 from fiveloop.core.ir.graph import Keep
@@ -38,6 +39,13 @@ def dce(
     made = ir.Jaxpr(util.select_by(mask, jaxpr.invars), eqns, outs, jaxpr.name)
     made.remember(_MINIMAL, lambda: True)
     return made, mask
+
+
+def with_equations(jaxpr: ir.Jaxpr, eqns: Sequence[ir.Eqn]) -> ir.Jaxpr:
+    """The jaxpr with other equations, but for those that nothing uses any more; itself if they are the same."""
+    if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
+        return jaxpr
+    return dce(jaxpr.replace(eqns=eqns), [True] * len(jaxpr.outvars))[0]
 
 
 _MINIMAL = ("dce", "minimal")

@@ -9,14 +9,13 @@ sum of outer products, as gradients of a layer for each example are, is one prod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import is_
 
 from fiveloop.core import ir, passes, prims, rules
 from fiveloop.core.arrays import Scalar
 from fiveloop.core.backend import client
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import broadcast, dot
-from fiveloop.core.transforms.dce import dce
+from fiveloop.core.transforms.dce import with_equations
 
 LEAST = 2_048
 """Elements below which nothing is changed: they are fused with what is around them."""
@@ -47,9 +46,7 @@ def as_products(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
     eqns = list[ir.Eqn]()
     for eqn in jaxpr.eqns:
         eqns += _as_product(eqn, made, uses) or [rules.with_bodies(eqn, as_products)]
-    if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
-        return jaxpr
-    return dce(jaxpr.replace(eqns=eqns), [True] * len(jaxpr.outvars))[0]
+    return with_equations(jaxpr, eqns)
 
 
 def _as_product(
