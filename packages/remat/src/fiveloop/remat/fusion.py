@@ -156,6 +156,9 @@ class Fuser:
             if user.absorbs:
                 break
         last = chain[-1]
+        if not last.absorbs:  # its users are those of what it is taken into, which it was one of before
+            for v in last.outs:
+                self.users[v] = [*self.users[v][-1:], *self.users[v][:-1]]
         while last.view or (is_spread(last.eqn) and not recomputes_in_branches()):
             last = chain[chain.index(last) - 1]
         self.behind.update(chain[1 : chain.index(last) + 1])
@@ -235,7 +238,6 @@ class Fuser:
         maps = maps and not _is_outside_library(made.eqn)
         maps = maps and ir.size_of(made.eqn.outvars[0].aval.shape) >= kinds.LIBRARY
         grows = op in self.behind and (made in self.behind or made in self.goes_behind)
-        maps = maps and (op in self.behind or reduces(op.eqn))
         return (contracts or maps or grows) and self.is_alone(op, made)
 
     def is_fused(self, made: Op, op: Op, reads: int) -> bool:

@@ -450,7 +450,8 @@ class _Layout(Operations):
                     joined.add(step)
                     ready.append(step)
                 else:
-                    ran |= dict.fromkeys([*reversed(fused.parts[step]), step])
+                    gone = [part for part in reversed(fused.parts[step]) if part not in fused.parts]
+                    ran |= dict.fromkeys([*gone, step])
                     outs = sorted(step.outs, key=None if self.ordered and step.bodies else reached)
                     note([step] if step.bodies else [step, *outs], step.chooses)
                     ready.extend(outs if step.bodies else ())
