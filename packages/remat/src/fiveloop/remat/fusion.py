@@ -150,7 +150,7 @@ class Fuser:
                 break
             small = ir.size_of(user.eqn.outvars[0].aval.shape) < kinds.LIBRARY
             sums = op.eqn.primitive.name == "reduce_sum"
-            if sums and small and user.view and self.sums_product(op):
+            if sums and small and user.view and self.sums_reshaped(op):
                 break
             chain.append(user)
             if user.absorbs:
@@ -176,8 +176,8 @@ class Fuser:
         known |= bool(by_element) and not _is_outside_library(op.eqn)
         return op.view or (known and ir.size_of(out.shape) >= kinds.LIBRARY)
 
-    def sums_product(self, op: Op) -> bool:
-        """Whether what is summed is made of a contraction, element by element: a library ends with the sum."""
+    def sums_reshaped(self, op: Op) -> bool:
+        """Whether what is summed is made of a contraction that is reshaped, element by element: a library ends there."""
         waiting, seen = [*op.operands()], set[int]()
         while waiting:
             x = waiting.pop()
@@ -185,7 +185,7 @@ class Fuser:
             if made is None or x in seen:
                 continue
             seen.add(x)
-            if made.eqn.primitive is prims.dot_general_p and not made.light:
+            if kinds.is_reshaped(made.eqn) and not made.light:
                 return True
             waiting += made.operands() if made.light and made.reads == SAME else ()
         return False
