@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from heapq import heapify, heappop, heappush
 
 from fiveloop.core import ir, prims, rules
@@ -11,7 +11,10 @@ from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
 
 SAME, MOVED, SPREAD = range(3)
-"""How an element of an operand is read: for the same element of the result, for some other, or for several."""
+"""How an element of an operand is read: for the same element of the result, for others, or for many."""
+
+DUPLICATES = 15
+"""How often a compiler writes an equation into one kernel at most: once for each place that its users compute."""
 
 
 @dataclass(slots=True, eq=False)
@@ -156,7 +159,9 @@ class Fuser:
             if user.absorbs:
                 break
         last = chain[-1]
-        if not last.absorbs:  # its users are those of what it is taken into, which it was one of before
+        if (
+            not last.absorbs
+        ):  # its users are those of what it is taken into, which it was one of before
             for v in last.outs:
                 self.users[v] = [*self.users[v][-1:], *self.users[v][:-1]]
         while last.view or (is_spread(last.eqn) and not recomputes_in_branches()):
@@ -190,21 +195,27 @@ class Fuser:
             waiting += made.operands() if made.light and made.reads == SAME else ()
         return False
 
-    def take_in(self, op: Op, fuses: Callable[[Op, Op, int], bool]) -> None:
+    def take_in(self, op: Op, fuses: Callable[[Op, Op, int, int], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on."""
         reads = dict.fromkeys(op.operands(), op.reads)
+        times: dict[Op | None, int] = {None: 1, op: 1}
+        places: dict[int, set[Op | None]] = {}
+        self.note_places(op, {None}, places)
         waiting = [(-self.place[self.maker[x]], x) for x in reads if x in self.maker]
         heapify(waiting)
         while waiting:
             _, x = heappop(waiting)
             made = self.maker[x]
-            if not fuses(made, op, reads[x]):
+            at = places[x]
+            times[made] = sum(map(times.__getitem__, at))
+            if not fuses(made, op, reads[x], times[made]):
                 continue
+            self.note_places(made, at, places)
             self.parts[op].append(made)
             how = max(reads.pop(x), made.reads)
             for y in made.operands():
-                if y in reads:  # for several elements, unless it is for the same both times
-                    reads[y] = SAME if reads[y] == how == SAME else SPREAD
+                if y in reads:
+                    reads[y] = max(reads[y], how)
                     continue
                 reads[y] = how
                 self.users[y].append(op)
@@ -217,6 +228,16 @@ class Fuser:
                     self.drop(y, made)
         self.alike[op] = [x for x, how in reads.items() if how == SAME]
         self.ins[op] = [*reads]
+
+    def note_places(self, op: Op, at: Set[Op | None], places: dict[int, set[Op | None]]) -> None:
+        """Note which equations compute the places of what one reads: those that compute its own, or it does anew."""
+        shape = op.eqn.outvars[0].aval.shape
+        for x in op.operands():
+            made = self.maker.get(x)
+            if made is not None:
+                alike = made.eqn.outvars[0].aval.shape == shape
+                anew = not alike or kinds.is_transposed(op.eqn)
+                places.setdefault(x, set()).update({op} if anew else at)
 
     def drop(self, x: int, op: Op) -> None:
         """Forget a user of a value: the last one comes into its place, as in XLA's lists."""
@@ -231,7 +252,7 @@ class Fuser:
             self.users[v] == [op] and v not in self.results for v in made.outs
         )
 
-    def is_absorbed(self, made: Op, op: Op, reads: int) -> bool:
+    def is_absorbed(self, made: Op, op: Op, reads: int, times: int) -> bool:
         """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
         maps = made.reads == SAME or made in self.summed or is_spread(made.eqn)
@@ -240,9 +261,11 @@ class Fuser:
         grows = op in self.behind and (made in self.behind or made in self.goes_behind)
         return (contracts or maps or grows) and self.is_alone(op, made)
 
-    def is_fused(self, made: Op, op: Op, reads: int) -> bool:
-        """Whether an equation is fused into one that uses it."""
+    def is_fused(self, made: Op, op: Op, reads: int, times: int = 1) -> bool:
+        """Whether an equation is fused into one that uses it, so many times."""
         if not (made.light and op.light) or made in self.whole:
+            return False
+        if times > (1 if kinds.is_placed(made.eqn) else DUPLICATES) and not is_spread(made.eqn):
             return False
         if not made.expensive or (reads == SAME and kinds.is_cheap(made.eqn)):
             return True

@@ -65,6 +65,12 @@ def pads_edges(eqn: ir.Eqn) -> bool:
     return pads(eqn) and not any(eqn.params.interior)
 
 
+def is_placed(eqn: ir.Eqn) -> bool:
+    """Whether an equation joins, pads or reduces arrays: where it is fused, no two elements share what is computed."""
+    joins = eqn.primitive is prims.concatenate_p or pads(eqn)
+    return joins or eqn.primitive.name.startswith("reduce_")
+
+
 def joins_halves(eqn: ir.Eqn) -> bool:
     """Whether an equation makes complex numbers of two real ones: it is written over no array."""
     return eqn.primitive.name == "complex"
