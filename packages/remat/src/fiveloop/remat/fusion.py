@@ -82,8 +82,13 @@ OUTSIDE = {
 
 
 def _is_outside_library(eqn: ir.Eqn) -> bool:
-    """Whether the library of reductions lacks a function: that of older compilers has no sine, either."""
+    """Whether the library of reductions lacks a function, or its types: that of older compilers has no sine, either."""
     name = eqn.primitive.name
+    if any(
+        a.aval.dtype.itemsize < 4 and a.aval.dtype.name != "bfloat16"
+        for a in (*eqn.invars, *eqn.outvars)
+    ):
+        return True  # it computes bfloat16 as numbers of four bytes
     return name in OUTSIDE or (name in ("sin", "cos", "tan") and recomputes_in_branches())
 
 
@@ -182,7 +187,7 @@ class Fuser:
         return op.view or (known and ir.size_of(out.shape) >= kinds.LIBRARY)
 
     def sums_reshaped(self, op: Op) -> bool:
-        """Whether what is summed is made of a contraction that is reshaped, element by element: a library ends there."""
+        """Whether what is summed is made, element by element, of a contraction that is reshaped: a library ends there."""
         waiting, seen = [*op.operands()], set[int]()
         while waiting:
             x = waiting.pop()
@@ -231,11 +236,11 @@ class Fuser:
 
     def note_places(self, op: Op, at: Set[Op | None], places: dict[int, set[Op | None]]) -> None:
         """Note which equations compute the places of what one reads: those that compute its own, or it does anew."""
-        shape = op.eqn.outvars[0].aval.shape
+        shapes = [v.aval.shape for v in op.eqn.outvars[:1]]
         for x in op.operands():
             made = self.maker.get(x)
             if made is not None:
-                alike = made.eqn.outvars[0].aval.shape == shape
+                alike = [made.eqn.outvars[0].aval.shape] == shapes
                 anew = not alike or kinds.is_transposed(op.eqn)
                 places.setdefault(x, set()).update({op} if anew else at)
 

@@ -244,7 +244,7 @@ class Operations:
 
     def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
         """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
-        outs = [self.value(v.aval) for v in eqn.outvars]
+        outs = [self.value(v.aval, _computes_in_full(eqn)) for v in eqn.outvars]
         return self.add(Op(eqn, made, outs, light=True, unary=True, reads=SAME))
 
     def keep_divided(self, ins: Iterable[int]) -> None:
@@ -541,7 +541,8 @@ def is_kept_short(aval: ir.Aval) -> bool:
 def _computes_in_full(eqn: ir.Eqn) -> bool:
     """Whether an equation gives numbers of two bytes that XLA:CPU computes, and keeps, in four.
 
-    Newer compilers contract those of bfloat16 as they are, along the rows of the first operand.
+    It computes functions of float16 as they are. Newer compilers contract bfloat16 so, along the rows of the first
+    operand.
     """
     dtypes = [v.aval.dtype for v in eqn.outvars]
     if not dtypes or dtypes[0].itemsize != 2 or not eqn.outvars[0].aval.differentiable:
@@ -550,4 +551,5 @@ def _computes_in_full(eqn: ir.Eqn) -> bool:
         (kept,) = eqn.params.contract[0][-1:] or (-1,)
         by_rows = kept == eqn.invars[0].aval.ndim - 1
         return not is_kept_short(eqn.outvars[0].aval) or not by_rows
-    return bool(rules.by_element_rules.find(eqn.primitive))
+    tables = rules.by_element_rules, rules.written_out_rules
+    return dtypes[0].name == "bfloat16" and any(table.find(eqn.primitive) for table in tables)
