@@ -187,7 +187,7 @@ class Fuser:
         return op.view or (known and ir.size_of(out.shape) >= kinds.LIBRARY)
 
     def sums_reshaped(self, op: Op) -> bool:
-        """Whether what is summed is made, element by element, of a contraction that is reshaped: a library ends there."""
+        """Whether what is summed is made of a contraction that is reshaped, by element: a library ends there."""
         waiting, seen = [*op.operands()], set[int]()
         while waiting:
             x = waiting.pop()

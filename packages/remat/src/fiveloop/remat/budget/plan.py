@@ -37,8 +37,8 @@ ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
 SHORT, SHORT_LOOPS = 1.45, 1.9
 """The margin: a plan is taken to need `ROOM` bytes plus a factor times its simulated peak. The factor depends on what
 is at the peak: `LOOPS` for a loop, and for all else `BRANCHES` or `BARRIERS`, by how the compiler is made to recompute;
-`SHORT_LOOPS` and `SHORT` where there are numbers of bfloat16, of which XLA fuses less, and which it widens to four bytes
-for some operations and not for others. `SLACK` is the factor for a sum of stages' peaks.
+`SHORT_LOOPS` and `SHORT` where there are numbers of bfloat16, of which XLA fuses less, and which it widens to four for
+some operations and not for others. `SLACK` is the factor for a sum of stages' peaks.
 
 `benchmarks/remat/margin.py` measures the factors of other programs. A compiled program may need 1.05 of its budget.
 """
