@@ -495,6 +495,8 @@ class _Layout(Operations):
             taken: set[int] = set()
             roots = [_root(owner, x) for x in op.ins]
             for v, x in op.over:
+                if kinds.picks(op.eqn) and recomputes_in_branches():
+                    updated.add(v)  # which is so of a copy, too
                 if kinds.picks(op.eqn) and roots.count(_root(owner, x)) > 1:
                     continue
                 if _root(owner, x) >= self.num_given and last[x] <= place and not {v, x} & taken:
