@@ -56,6 +56,20 @@ def dropped_out(x: Any, w: Any, key: Any) -> Any:
     return (loops.fori_loop(0, 8, step, x) ** 2).sum()
 
 
+def biased(x: Any, w: Any) -> Any:
+    """Shares of scores with a bias by distance, which is the same in all layers."""
+    places = fnp.arange(x.shape[0])
+    bias = fnp.abs(places[:, None] - places).astype(np.float32)
+    return x + nn.softmax(x @ w @ x.T * 0.1 - bias) @ x
+
+
+def filtered(x: Any, h: Any) -> Any:
+    """Weighted sums of the elements before each."""
+    size = x.shape[1]
+    parts = [h[k] * fnp.pad(x, ((0, 0), (k, 0)))[:, :size] for k in range(5)]
+    return fnp.tanh(sum(parts))
+
+
 X = array(64, 64)
 ROWS = some(64, 64)
 KEY = np.asarray(random.key(3))
@@ -86,6 +100,16 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
         steps(lambda x, w: fnp.sin(x) - (w[:, None] * x).sum(0), 3),
         (X, array(64)),
     ),
+    # What uses the result of what a library takes in behind a sum comes in an order of its own.
+    "weighted sums, twice": (
+        steps(lambda x, w: fnp.tanh(x - (w[:, None] * x).sum(0)), 2),
+        (array(256, 64), array(256)),
+    ),
+    # A library takes in what comes before a softmax, and has the bias of all layers in memory.
+    "biased": (steps(biased), (array(128, 32), array(32, 32) * 0.1)),
+    # What is read at several places is computed for each of them, but not too often.
+    "filtered": (steps(filtered), (array(64, 256), array(5))),
+    "mirrored": (steps(lambda x: fnp.tanh(fnp.tril(x) + x.T)), (X,)),
     # It takes in what comes before a reshaped sum, and the edges of an array.
     "repeated": (steps(lambda x: fnp.tanh(fnp.repeat(x[:, ::2], 2, axis=1)) + x, 3), (X,)),
     "tiled": (steps(lambda x: fnp.sin(fnp.tile(x[:16, :16], (4, 4)) * x), 4), (X,)),
@@ -100,6 +124,14 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
     ),
     # The places of random bits are the same in all steps of a loop.
     "dropped out": (dropped_out, (X, array(64, 64) * 0.1, KEY)),
+    # What is added at positions is reshaped before, where it is computed for the array, too.
+    "permuted rows": (steps(lambda x: fnp.tanh(x[ROWS] + fnp.sin(x))), (X,)),
+    "scattered": (steps(lambda x: fnp.tanh(fnp.zeros_like(x).at[ROWS].add(x)) + x), (X,)),
+    # A library takes in no numbers of float16, which are kept in two bytes.
+    "short": (
+        steps(lambda x: fnp.exp(-x * x) * x + x),
+        (X.astype(np.float16),),
+    ),
     # An array to which its own rows are added is copied.
     "own rows": (steps(lambda x: fnp.tanh(x[ROWS] + x), 4), (X,)),
     # Elements at tables of positions are added to zeros, and copied before.

@@ -399,6 +399,9 @@ class Operations:
             return self.flattened(eqn, ins)
         if eqn.primitive.name == "div":
             return self.divided_once(eqn, ins)
+        if eqn.primitive.name == "reduce_sum" and eqn.outvars[0].aval.dtype.name == "float16":
+            wide = [self.value(eqn.invars[0].aval, full=True)]  # it is summed in four bytes
+            return self.add(Op(eqn, ins, wide, light=True, unary=True, reads=SAME))
         if eqn.primitive.name == "mul" and eqn.outvars[0].aval.dtype.kind == "c":
             return self.numbers_last(eqn, ins)
         return ins
