@@ -232,7 +232,21 @@ class Fuser:
                 for y in made.operands():
                     self.drop(y, made)
         self.alike[op] = [x for x, how in reads.items() if how == SAME]
+        if op.view and op.eqn.primitive is prims.dot_general_p:
+            self.alike[op] += self.flat_in(reads, self.maker.get(op.ins[0]))
         self.ins[op] = [*reads]
+
+    def flat_in(self, reads: Iterable[int], given: Op | None) -> list[int]:
+        """The products of which an operand of a product is computed: these are flat as it is, with no other arrays."""
+        shape = given and given.eqn.outvars[0].aval.shape
+        makers = {x: self.maker.get(x) for x in reads}
+        large = {
+            x: made
+            for x, made in makers.items()
+            if made is None or made.eqn.outvars[0].aval.shape == shape
+        }
+        are = (m and m.eqn.primitive is prims.dot_general_p and not m.light for m in large.values())
+        return [*large] if all(are) else []
 
     def note_places(self, op: Op, at: Set[Op | None], places: dict[int, set[Op | None]]) -> None:
         """Note which equations compute the places of what one reads: those that compute its own, or it does anew."""
