@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import cached_property
 from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 
 from fiveloop.core import ir, prims, rules
 from fiveloop.core.dataclass import dataclass
@@ -52,16 +54,35 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Fusions:
-    """The equations in memory that use each value, in the compiler's order, and what is fused into each, last first.
+    """The equations in memory that use each value, in the compiler's order, and what is fused into each.
 
-    `alike` are the values in memory that an equation, with what is fused into it, reads element by element, and `ins`
-    all that it reads, in the compiler's order: operands of what is fused come behind those that were there.
+    The `parts` are a bit for each of the `ops`. `alike` are the values in memory that an equation, with what is fused
+    into it, reads element by element, and `ins` all that it reads, in the compiler's order: operands of what is fused
+    come behind those that were there.
     """
 
+    ops: Sequence[Op]
     users: list[list[Op]]
-    parts: dict[Op, list[Op]]
+    parts: dict[Op, int]
     alike: dict[Op, list[int]]
     ins: dict[Op, list[int]]
+
+    def parts_of(self, op: Op, known: int = 0) -> list[Op]:
+        """What is fused into an equation, last first, but for what is known."""
+        return [self.ops[k] for k in _bits(self.parts[op] & ~known)]
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The bits that are set, the highest first."""
+    while mask:
+        k = mask.bit_length() - 1
+        yield k
+        mask ^= 1 << k
+
+
+Along: TypeAlias = tuple[int, int]
+"""What an equation takes along, element by element, where it is fused and is there for others, too, as bits: the places
+of equations, and the values that these read."""
 
 
 OUTSIDE = {
@@ -82,13 +103,8 @@ OUTSIDE = {
 
 
 def _is_outside_library(eqn: ir.Eqn) -> bool:
-    """Whether the library of reductions lacks a function, or its types: that of older compilers has no sine, either."""
+    """Whether the library of reductions lacks a function: that of older compilers has no sine, either."""
     name = eqn.primitive.name
-    if any(
-        a.aval.dtype.itemsize < 4 and a.aval.dtype.name != "bfloat16"
-        for a in (*eqn.invars, *eqn.outvars)
-    ):
-        return True  # it computes bfloat16 as numbers of four bytes
     return name in OUTSIDE or (name in ("sin", "cos", "tan") and recomputes_in_branches())
 
 
@@ -108,6 +124,7 @@ class Fuser:
     def __init__(self, ops: Sequence[Op], results: Sequence[int], num_values: int) -> None:
         self.ops = ops
         self.place = {op: k for k, op in enumerate(ops)}
+        self.given = {op: [*op.operands()] for op in ops}
         self.maker = {v: op for op in ops for v in op.outs}
         self.results = set(results)
         self.users: list[list[Op]] = [[] for _ in range(num_values)]
@@ -117,7 +134,7 @@ class Fuser:
             if unused and (op.light or op.eqn.primitive is prims.concatenate_p):
                 self.gone.add(op)
                 continue
-            for x in op.operands():
+            for x in self.given[op]:
                 self.users[x].append(op)
         for v, found in enumerate(self.users):
             if v not in self.maker or not self.maker[v].turned:
@@ -126,16 +143,17 @@ class Fuser:
         self.behind = set[Op]()
         self.goes_behind = set[Op]()
         self.summed = set[Op]()
-        self.parts: dict[Op, list[Op]] = {op: [] for op in ops}
+        self.parts: dict[Op, int] = dict.fromkeys(ops, 0)
         self.alike: dict[Op, list[int]] = {}
         self.ins: dict[Op, list[int]] = {}
+        self.along: dict[Op, Along] = {}
 
     def fusions(self) -> Fusions:
         """Fuse into the last equation first, and into each the last of its operands first."""
         for op in self.ops:
             if op.absorbs and op not in self.gone:
                 self.grow(op)
-                makers = [self.maker.get(x) for x in op.operands() if reduces(op.eqn)]
+                makers = [self.maker.get(x) for x in self.given[op] if reduces(op.eqn)]
                 self.summed.update(made for made in makers if made and made.view)
         for op in reversed(self.ops):
             if op.absorbs and op not in self.gone:
@@ -146,7 +164,7 @@ class Fuser:
                 self.take_in(op, self.is_fused)
         for op in self.gone:
             del self.parts[op]
-        return Fusions(self.users, self.parts, self.alike, self.ins)
+        return Fusions(self.ops, self.users, self.parts, self.alike, self.ins)
 
     def grow(self, op: Op) -> None:
         """Note what a library takes in behind a reduction: each equation that alone uses what is before it."""
@@ -164,9 +182,7 @@ class Fuser:
             if user.absorbs:
                 break
         last = chain[-1]
-        if (
-            not last.absorbs
-        ):  # its users are those of what it is taken into, which it was one of before
+        if not last.absorbs:  # its users are those of what it is taken into; it was one of these
             for v in last.outs:
                 self.users[v] = [*self.users[v][-1:], *self.users[v][:-1]]
         while last.view or (is_spread(last.eqn) and not recomputes_in_branches()):
@@ -188,7 +204,7 @@ class Fuser:
 
     def sums_reshaped(self, op: Op) -> bool:
         """Whether what is summed is made of a contraction that is reshaped, by element: a library ends there."""
-        waiting, seen = [*op.operands()], set[int]()
+        waiting, seen = [*self.given[op]], set[int]()
         while waiting:
             x = waiting.pop()
             made = self.maker.get(x)
@@ -197,44 +213,81 @@ class Fuser:
             seen.add(x)
             if kinds.is_reshaped(made.eqn) and not made.light:
                 return True
-            waiting += made.operands() if made.light and made.reads == SAME else ()
+            waiting += self.given[made] if made.light and made.reads == SAME else ()
         return False
 
     def take_in(self, op: Op, fuses: Callable[[Op, Op, int, int], bool]) -> None:
-        """Fuse into an equation what may be of its operands, of theirs, and so on."""
-        reads = dict.fromkeys(op.operands(), op.reads)
+        """Fuse into an equation what may be of its operands, of theirs, and so on.
+
+        What is there for others, too, is not gone through again: all that it takes along is known.
+        """
+        reads: dict[int, int] = {}
         times: dict[Op | None, int] = {None: 1, op: 1}
         places: dict[int, set[Op | None]] = {}
-        self.note_places(op, {None}, places)
-        waiting = [(-self.place[self.maker[x]], x) for x in reads if x in self.maker]
-        heapify(waiting)
+        waiting: list[tuple[int, int]] = []
+        parts, along = self.parts[op], [0, 0, 0]
+
+        def read(y: int, how: int, at: Set[Op | None], given: bool = False) -> None:
+            places.setdefault(y, set()).update(at)
+            if y in reads:
+                reads[y] = max(reads[y], how)
+                return
+            reads[y] = how
+            if not given:
+                self.users[y].append(op)
+            if y in self.maker:
+                heappush(waiting, (-self.place[self.maker[y]], y))
+
+        for y in self.given[op]:
+            read(y, op.reads, {op} if self.is_placed_anew(y, op) else {None}, given=True)
         while waiting:
             _, x = heappop(waiting)
-            made = self.maker[x]
-            at = places[x]
+            made, at = self.maker[x], places.pop(x)
             times[made] = sum(map(times.__getitem__, at))
             if not fuses(made, op, reads[x], times[made]):
+                places[x] = at
                 continue
-            self.note_places(made, at, places)
-            self.parts[op].append(made)
+            parts |= 1 << self.place[made]
             how = max(reads.pop(x), made.reads)
-            for y in made.operands():
-                if y in reads:
-                    reads[y] = max(reads[y], how)
-                    continue
-                reads[y] = how
-                self.users[y].append(op)
-                if y in self.maker:
-                    heappush(waiting, (-self.place[self.maker[y]], y))
             self.drop(x, op)
-            if not self.users[x] and x not in self.results:
+            gone = not self.users[x] and x not in self.results
+            if gone or made.reads != SAME:
+                for y in self.given[made]:
+                    read(y, how, {made} if self.is_placed_anew(y, made) else at)
+            else:
+                more, there = self.taken_along(made)
+                for k in _bits(more & self.edges & ~parts | 1 << self.place[made]):
+                    part = self.ops[k]
+                    times[part] = times[made]
+                    for y in self.given[part]:
+                        if self.is_placed_anew(y, part):
+                            read(y, how, {part})
+                for y in _bits(there & ~along[how]):
+                    read(y, how, at)
+                parts, along[how] = parts | more, along[how] | there
+            if gone:
                 self.gone.add(made)
-                for y in made.operands():
+                for y in self.given[made]:
                     self.drop(y, made)
-        self.alike[op] = [x for x, how in reads.items() if how == SAME]
+        self.parts[op] = parts
+        self.ins[op] = self.in_order(op, reads) if any(along) else [*reads]
+        self.alike[op] = [x for x in self.ins[op] if reads[x] == SAME]
         if op.view and op.eqn.primitive is prims.dot_general_p:
             self.alike[op] += self.flat_in(reads, self.maker.get(op.ins[0]))
-        self.ins[op] = [*reads]
+
+    def is_placed_anew(self, x: int, op: Op) -> bool:
+        """Whether an equation that reads a value computes the places of its elements, of others than its own."""
+        made = self.maker.get(x)
+        if made is None:
+            return False
+        shapes = [v.aval.shape for v in op.eqn.outvars[:1]]
+        return [made.eqn.outvars[0].aval.shape] != shapes or kinds.is_transposed(op.eqn)
+
+    @cached_property
+    def edges(self) -> int:
+        """The equations, a bit for each, that compute the places of what they read."""
+        anew = (any(self.is_placed_anew(x, op) for x in self.given[op]) for op in self.ops)
+        return sum(1 << k for k, is_edge in enumerate(anew) if is_edge)
 
     def flat_in(self, reads: Iterable[int], given: Op | None) -> list[int]:
         """The products of which an operand of a product is computed: these are flat as it is, with no other arrays."""
@@ -248,15 +301,51 @@ class Fuser:
         are = (m and m.eqn.primitive is prims.dot_general_p and not m.light for m in large.values())
         return [*large] if all(are) else []
 
-    def note_places(self, op: Op, at: Set[Op | None], places: dict[int, set[Op | None]]) -> None:
-        """Note which equations compute the places of what one reads: those that compute its own, or it does anew."""
-        shapes = [v.aval.shape for v in op.eqn.outvars[:1]]
-        for x in op.operands():
-            made = self.maker.get(x)
-            if made is not None:
-                alike = [made.eqn.outvars[0].aval.shape] == shapes
-                anew = not alike or kinds.is_transposed(op.eqn)
-                places.setdefault(x, set()).update({op} if anew else at)
+    def in_order(self, op: Op, reads: Iterable[int]) -> list[int]:
+        """What an equation reads, with what is fused into it, by the last of these that reads it."""
+        parts, place = self.parts[op] | 1 << self.place[op], self.place
+
+        def last(x: int) -> tuple[int, int]:
+            user = next(u for u in reversed(self.readers[x]) if parts >> place[u] & 1)
+            return -place[user], self.given[user].index(x)
+
+        return sorted(reads, key=last)
+
+    @cached_property
+    def readers(self) -> list[list[Op]]:
+        """The equations that use each value, before any is fused."""
+        found: list[list[Op]] = [[] for _ in self.users]
+        for op, given in self.given.items():
+            for x in given:
+                found[x].append(op)
+        return found
+
+    def taken_along(self, op: Op) -> Along:
+        """What an equation takes along: all that it is made of by element, up to what is not fused wherever it is."""
+        waiting = [] if op in self.along else [op]
+        while waiting:
+            here = waiting[-1]
+            makers = {x: self.maker.get(x) for x in self.given[here]}
+            inner = {x: made for x, made in makers.items() if made and self.joins(x, made, here)}
+            missing = [made for made in inner.values() if made not in self.along]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            parts, reads = 1 << self.place[here], 0
+            for x in makers:
+                if x in inner:
+                    parts |= self.along[inner[x]][0]
+                    reads |= self.along[inner[x]][1]
+                elif not self.is_placed_anew(x, here):
+                    reads |= 1 << x
+            self.along[here] = parts, reads
+        return self.along[op]
+
+    def joins(self, x: int, made: Op, op: Op) -> bool:
+        """Whether an equation of the same places is fused into one that reads it, by element, wherever that is."""
+        light = made.light and not (made.expensive or made in self.whole)
+        return light and made.reads == SAME and not self.is_placed_anew(x, op)
 
     def drop(self, x: int, op: Op) -> None:
         """Forget a user of a value: the last one comes into its place, as in XLA's lists."""
@@ -280,11 +369,15 @@ class Fuser:
         grows = op in self.behind and (made in self.behind or made in self.goes_behind)
         return (contracts or maps or grows) and self.is_alone(op, made)
 
-    def is_fused(self, made: Op, op: Op, reads: int, times: int = 1) -> bool:
+    def is_fused(self, made: Op, op: Op, reads: int, times: int) -> bool:
         """Whether an equation is fused into one that uses it, so many times."""
-        if not (made.light and op.light) or made in self.whole:
-            return False
         if times > (1 if kinds.is_placed(made.eqn) else DUPLICATES) and not is_spread(made.eqn):
+            return False
+        return made not in self.whole and self.may_join(made, op, reads)
+
+    def may_join(self, made: Op, op: Op, reads: int) -> bool:
+        """Whether an equation is fused into one that uses it, if it is not computed once."""
+        if not (made.light and op.light):
             return False
         if not made.expensive or (reads == SAME and kinds.is_cheap(made.eqn)):
             return True
@@ -296,7 +389,7 @@ class Fuser:
         for op in self.ops:
             if op.reads != SAME or op in self.gone:
                 continue
-            makers = [self.maker.get(x) for x in op.operands()]
+            makers = [self.maker.get(x) for x in self.given[op]]
             if makers and all(
                 made and (made in found or kinds.is_reshaped(made.eqn)) and self.is_alone(op, made)
                 for made in makers
@@ -311,41 +404,43 @@ class Fuser:
         """
         reshaped = self.reshaped()
         behind: list[int] = []  # a bit for each equation that leads to this one, and its own
+        apart: list[int] = []  # a bit for each of these from which some way cannot be fused
+        passed: list[
+            int
+        ] = []  # a bit for each of these that is computed once, as far as `apart` knows
+        once = 0
         for place, op in enumerate(self.ops):
-            makers = [self.maker[x] for x in self.read_by(op) if x in self.maker]
-            mask = 1 << place
+            reads = [x for x in self.read_by(op) if x in self.maker]
+            makers = [self.maker[x] for x in reads]
+            mask, far, seen = 0, 0, 0
             for made in makers:
-                mask |= behind[self.place[made]]
-            behind.append(mask)
+                k = self.place[made]
+                mask |= behind[k]
+                far |= apart[k] if self.may_join(made, op, op.reads) else behind[k]
+                seen |= passed[k]
+            for k in _bits(once & mask & ~seen):
+                far |= behind[k]
+            seen = once & mask
             for made in makers if op not in self.gone and not kinds.writes_block(op.eqn) else ():
                 if made.unary or made in self.whole or not made.light:
                     continue
                 if made in reshaped and op not in reshaped:
                     continue
-                if made.outs[0] in self.results or not self.is_fusible_between(made, op, behind):
+                k = self.place[made]
+                if made.outs[0] in self.results or far >> k & 1:
                     self.whole.add(made)
+                    once |= 1 << k
+                    far |= behind[k]
+                    seen |= 1 << k
+            behind.append(mask | 1 << place)
+            apart.append(far)
+            passed.append(seen)
 
-    def read_by(self, op: Op) -> Iterator[int]:
+    def read_by(self, op: Op) -> Iterable[int]:
         """The values that an equation reads, with what a library has taken into it."""
-        parts = self.parts[op]
+        parts = [self.ops[k] for k in _bits(self.parts[op])]
         if not parts:
-            return op.operands()
+            return self.given[op]
         made = {v for part in parts for v in part.outs}
-        found = dict.fromkeys(x for part in (op, *parts) for x in part.operands())
+        found = dict.fromkeys(x for part in (op, *parts) for x in self.given[part])
         return (x for x in found if x not in made)
-
-    def is_fusible_between(self, made: Op, op: Op, behind: Sequence[int]) -> bool:
-        """Whether each way from an equation to one of its users may be fused."""
-        waiting, seen = [op], {op, made}
-        while waiting:
-            user = waiting.pop()
-            for x in self.read_by(user):
-                between = self.maker.get(x)
-                if between is None or not behind[self.place[between]] >> self.place[made] & 1:
-                    continue
-                if not self.is_fused(between, user, user.reads):
-                    return False
-                if between not in seen:
-                    seen.add(between)
-                    waiting.append(between)
-        return True

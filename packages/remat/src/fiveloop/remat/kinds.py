@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -159,18 +160,19 @@ def written_out(eqn: ir.Eqn) -> Jaxpr | None:
     return jaxpr.replace(eqns=[e.replace(source=eqn.source) for e in jaxpr.eqns])
 
 
-def fillings(eqn: ir.Eqn, ins: Sequence[int]) -> list[tuple[Hashable, int]]:
-    """The large arrays of one number that a compiler makes for an equation that uses numbers in each element.
+Filling: TypeAlias = tuple[np.dtype[Any], str, ir.Shape, int]
+"""A large array of one number: its type, it as text, the shape, and which of the values it is made of, or -1."""
 
-    Beside what each is, it is which of the values it is made of, or -1.
-    """
+
+def fillings(eqn: ir.Eqn, ins: Sequence[int]) -> list[Filling]:
+    """The large arrays of one number that a compiler makes for an equation that uses numbers in each element."""
     if not rules.by_element_rules.find(eqn.primitive):
         return []
     shape = eqn.outvars[0].aval.shape
     if ir.size_of(shape) < LIBRARY:
         return []
     return [
-        ((a.aval.dtype, str(a.value) if isinstance(a, ir.Literal) else x, shape), x)
+        (a.aval.dtype, str(a.value) if isinstance(a, ir.Literal) else "", shape, x)
         for a, x in zip(eqn.invars, ins, strict=False)
         if (ir.is_scalar(a) if isinstance(a, ir.Literal) else not a.aval.shape)
     ]

@@ -377,38 +377,46 @@ class _Layout(Operations):
     def depth_first(self, fused: Fusions | None = None) -> dict[int, int]:
         """The values in the order in which they are reached, with its numbers: as given, or fused, without barriers."""
         reached: dict[int, int] = {}
+
+        def behind(v: int) -> Iterator[int]:
+            op = self.maker.get(v)
+            if op and fused:
+                return iter([op.ins[op.outs.index(v)]] if op.view else fused.ins.get(op, op.ins))
+            return iter(op.ins if op else ())
+
         for root in [*self.results, *chain.from_iterable(op.outs for op in self.ops)]:
-            stack = [root] if root >= 0 else []
+            stack = [(root, behind(root))] if root >= 0 and root not in reached else []
             while stack:
-                v = stack[-1]
-                op = self.maker.get(v)
-                ins = op.ins if op else []
-                if op and fused:
-                    ins = [op.ins[op.outs.index(v)]] if op.view else fused.ins.get(op, ins)
-                waiting = [x for x in ins if x >= 0 and x not in reached]
-                if not waiting:
-                    reached.setdefault(stack.pop(), len(reached))
-                stack += reversed(waiting)
+                v, ins = stack[-1]
+                x = next((x for x in ins if x >= 0 and x not in reached), None)
+                if x is not None:
+                    stack.append((x, behind(x)))
+                    continue
+                reached[v] = len(reached)
+                stack.pop()
         return reached
 
     def add_fillings(self, fused: Fusions) -> None:
         """Add arrays of one number that a library reads: it takes in only what nothing else uses."""
-        found: dict[tuple[object, int], tuple[set[Op], list[Op]]] = {}
+        found: dict[kinds.Filling, tuple[set[Op], list[Op]]] = {}
+        known = 0
         for op, parts in fused.parts.items() if any(op.absorbs for op in fused.parts) else ():
-            for part in (op, *parts):
+            inside = fused.parts_of(op, 0 if op.absorbs else known)
+            known |= parts
+            for part in (op, *inside):
                 for key in kinds.fillings(part.eqn, part.ins):
                     users, readers = found.setdefault(key, (set(), []))
                     users.add(part)
                     readers += [op] if op.absorbs and op not in readers else []
-        for (_, number), (users, readers) in found.items():
+        for (dtype, _, shape, number), (users, readers) in found.items():
             if len(users) > 1 and readers:
                 made = self.maker.get(number)
                 # A number that is fused itself is there for what reads it, as early as may be.
                 known = number >= 0 and (made is None or made in fused.parts)
                 eqn, ins = readers[0].eqn, [number] if known else []
-                (v,) = self.add(Op(eqn, ins, [self.value(next(iter(users)).eqn.outvars[0].aval)]))
+                (v,) = self.add(Op(eqn, ins, [self.value(ir.ShapedArray(shape, dtype))]))
                 fused.users.append(readers)
-                fused.parts[self.maker[v]] = []
+                fused.parts[self.maker[v]] = 0
                 for x in ins:
                     fused.users[x].append(self.maker[v])
 
@@ -423,7 +431,7 @@ class _Layout(Operations):
         for op in chain.from_iterable(fused.users):
             waits[op] += 1
         ready = deque[Op | int](op for op in waits if not waits[op])
-        ran = dict[Op, None]()
+        ran, begun = dict[Op, None](), 0
         joined = set[Op]()
 
         def reached(v: int) -> int:
@@ -450,8 +458,10 @@ class _Layout(Operations):
                     joined.add(step)
                     ready.append(step)
                 else:
-                    gone = [part for part in reversed(fused.parts[step]) if part not in fused.parts]
+                    parts = fused.parts_of(step, begun)
+                    gone = [part for part in reversed(parts) if part not in fused.parts]
                     ran |= dict.fromkeys([*gone, step])
+                    begun |= fused.parts[step]
                     outs = sorted(step.outs, key=None if self.ordered and step.bodies else reached)
                     note([step] if step.bodies else [step, *outs], step.chooses)
                     ready.extend(outs if step.bodies else ())
@@ -538,7 +548,7 @@ class _Layout(Operations):
         seen, waiting = {op}, [op]
         while waiting and not others <= seen:
             user = waiting.pop()
-            for y in chain.from_iterable(part.operands() for part in (user, *fused.parts[user])):
+            for y in chain.from_iterable(part.operands() for part in (user, *fused.parts_of(user))):
                 made = self.maker.get(y)
                 if made in fused.parts and made not in seen and places[made] >= first:
                     seen.add(made)
