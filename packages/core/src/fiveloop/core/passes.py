@@ -61,9 +61,11 @@ def all_passes() -> list[Pass]:
     return list(_passes)
 
 
-def run_passes(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
-    """The jaxpr after all passes, ready to be lowered."""
+def run_passes(
+    jaxpr: ir.Jaxpr, after_each: Callable[[ir.Jaxpr], ir.Jaxpr] = lambda jaxpr: jaxpr
+) -> ir.Jaxpr:
+    """The jaxpr after all passes, ready to be lowered; `after_each` may put equal jaxprs in place of nested ones."""
     for step in _passes:
         if step.applies(jaxpr):
-            jaxpr = step.run(jaxpr)
+            jaxpr = after_each(step.run(jaxpr))
     return jaxpr

@@ -214,6 +214,7 @@ def _needs_no_barrier(eqn: extend.Eqn) -> bool:
     return eqn.primitive is checkpoint_p and not eqn.params.prevent_cse
 
 
+@ir.once_per_jaxpr
 def without_checkpoints(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with the equations of checkpoints that need no barrier in their place: passes see them there."""
     if not _holds_checkpoints(jaxpr):

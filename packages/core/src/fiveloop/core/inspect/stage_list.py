@@ -257,9 +257,9 @@ def in_place(jaxpr: ir.Jaxpr) -> InPlace:
     return InPlace(program.emission.value if used else None, tuple(copies))
 
 
-def ready_jaxpr(jaxpr: ir.Jaxpr) -> ir.Jaxpr:
-    """The jaxpr after all passes, as it is lowered; remembered on it."""
-    return prepared(jaxpr).ready()
+def ready_jaxpr(jaxpr: ir.Jaxpr, *after_each: Callable[[ir.Jaxpr], ir.Jaxpr]) -> ir.Jaxpr:
+    """The jaxpr after all passes, as it is lowered; remembered on it. A function may be applied after each pass."""
+    return prepared(jaxpr).ready(*after_each)
 
 
 def recomputes_in_branches() -> bool:

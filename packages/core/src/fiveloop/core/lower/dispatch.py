@@ -156,10 +156,10 @@ class Prepared:
         """The effects that take a result when the program returns."""
         return ir.returning(self.jaxpr.effects)
 
-    def ready(self) -> ir.Jaxpr:
-        """The jaxpr after all passes."""
+    def ready(self, *after_each: Callable[[ir.Jaxpr], ir.Jaxpr]) -> ir.Jaxpr:
+        """The jaxpr after all passes, if it is not known with what is done after each."""
         if self._discharged is None:
-            self._discharged = passes.run_passes(self.jaxpr)
+            self._discharged = passes.run_passes(self.jaxpr, *after_each)
         return self._discharged
 
     def check_axes(self) -> None:

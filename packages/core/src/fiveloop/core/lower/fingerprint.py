@@ -24,7 +24,7 @@ class Form:
     skeleton: Hashable
     consts: list[ir.Constant]
     scalars: list[ir.Literal]
-    has_labels: bool = False
+    labels: tuple[ir.Label, ...] = ()
 
     @property
     def numbers(self) -> tuple[bytes, ...]:
@@ -51,7 +51,7 @@ def form_of(jaxpr: ir.Jaxpr) -> Form | None:
         hash(key)
     except TypeError:
         return None
-    return Form(key, list(writer.consts.values()), writer.scalars, writer.has_labels)
+    return Form(key, list(writer.consts.values()), writer.scalars, writer.labels)
 
 
 class _Writer:
@@ -65,9 +65,9 @@ class _Writer:
         self._labels: dict[ir.Label, int] = {}
 
     @property
-    def has_labels(self) -> bool:
-        """Whether something is compared by identity, with what lies outside too."""
-        return bool(self._labels)
+    def labels(self) -> tuple[ir.Label, ...]:
+        """What is compared by identity, with what lies outside too."""
+        return tuple(self._labels)
 
     def jaxpr(self, jaxpr: ir.Jaxpr) -> Hashable:
         """The inputs' types, the equations and the results; a jaxpr met before is its number."""

@@ -347,7 +347,7 @@ class LowerContext:
         def form() -> Hashable:
             """Equal for jaxprs that are written as one function, unless the program outside has a say in it."""
             found = form_of(jaxpr)
-            return jaxpr if found is None or found.has_labels else found.key
+            return jaxpr if found is None or found.labels else found.key
 
         key = (name, jaxpr.remember("body", form))
         if key not in self._module.functions:

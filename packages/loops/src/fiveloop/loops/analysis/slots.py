@@ -29,6 +29,7 @@ def drop_dead_writes(
     return body.replace(eqns=eqns)
 
 
+@ir.once_per(lambda body, nsteps, zero: (body, nsteps, tuple(zero)))
 def sums_as_writes(body: Jaxpr, nsteps: int, zero: Sequence[ir.Var]) -> Jaxpr:
     """The body in which a single accumulation into the step's own slot of a Ref, which starts as zero, is a write."""
     own: set[int] = set()

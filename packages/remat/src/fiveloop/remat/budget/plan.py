@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import chain
@@ -11,7 +13,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown_exactly
 from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, known_flops
@@ -19,7 +21,7 @@ from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounde
 from fiveloop.remat.budget.rough import rough_flops
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
-from fiveloop.remat.budget.stages import Program, effort, form_once, size_of
+from fiveloop.remat.budget.stages import Equal, Program, effort, form_once, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 
@@ -31,6 +33,11 @@ FIRST, LIKELY, SURE = 3, 0.75, 0.85
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
 it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
 interpolates between them.
+"""
+
+ASKED, BESIDE = 120_000, 2
+"""If all plans together have more equations, they are not asked one by one whether they fit, and so many beside the one
+that is found by halving them.
 """
 
 ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
@@ -94,6 +101,7 @@ class Planner:
         self.late = self.program.late
         self.size = effort(self.program.jaxpr, 1)
         self.segments = Segments(self.program, given, name)
+        self.equal = Equal()
         self.chain = self._chain()
         self.apart = computes_again(jaxpr, given)
         self.decided = self._decided()
@@ -133,14 +141,14 @@ class Planner:
     def without_program(self) -> Planner:
         """The plans alone: they fit every program of the same form, and keep no arrays of this one."""
         plans = copy(self)
-        del plans.program, plans.segments
+        del plans.program, plans.segments, plans.equal
         return plans
 
     def of(self, jaxpr: Jaxpr) -> Planner:
         """The same plans, for another program of the same form."""
         planner = copy(self)
         planner.program = _program(jaxpr, self.unknown, self.cuts, self.late)
-        planner.segments = Segments(planner.program, self.given, self.name)
+        planner.segments, planner.equal = Segments(planner.program, self.given, self.name), Equal()
         return planner
 
     def _chains(self) -> Iterator[Chain]:
@@ -261,7 +269,8 @@ class Planner:
         if self.apart:
             jaxpr = self.segments.in_one(jaxpr)
         passes = both_passes(jaxpr, self.unknown, _policy_of(plan))
-        whole = passes.jaxpr
+        whole = self.equal.shared(passes.jaxpr)
+        ready_jaxpr(whole, self.equal.shared)
         if not any(map(rules.is_loop, whole.eqns)):
             return needed(whole)
         # Where the value is not asked for, what loops begin with comes into other places.
@@ -309,7 +318,7 @@ class Planner:
         return found
 
     def within(self, size: int) -> Candidate | None:
-        """The fastest plan that needs at most so many bytes.
+        """The fastest plan that needs at most so many bytes, among all that there is time to ask.
 
         If there is no time to simulate all plans, those are skipped that are expected to need far more bytes, judging
         by the simulated plans with estimates above and below theirs.
@@ -317,11 +326,35 @@ class Planner:
         known = sorted((c.bytes, self._simulated(c)) for c in self.known)
         estimates, needs = map(np.array, zip(*known, strict=True))
         needs = np.minimum.accumulate(needs[::-1])[::-1]
-        expected = np.interp([c.bytes for c in self.plans], estimates, needs)
-        for c, need in zip(reversed(self.plans), reversed(SURE * expected), strict=True):
-            if (c in self.known or need <= size) and self.bytes_of(c) <= size:
-                return replace(c, bytes=self.bytes_of(c))
-        return None
+        plans = self.plans[::-1]
+        expected = SURE * np.interp([c.bytes for c in plans], estimates, needs)
+
+        def fits(k: int) -> bool:
+            asked = expected[k] <= size or plans[k] in self.known
+            return bool(asked) and self.bytes_of(plans[k]) <= size
+
+        few = len(plans) * effort(self.program.jaxpr) <= ASKED
+        asked = range(len(plans)) if few else _halved(plans, self.known, fits)
+        chosen = next((plans[k] for k in asked if fits(k)), None)
+        return None if chosen is None else replace(chosen, bytes=self.bytes_of(chosen))
+
+
+def _halved(
+    plans: Sequence[Candidate], known: Sequence[Candidate], fits: Callable[[int], bool]
+) -> list[int]:
+    """The plans to ask, the fastest first: the one at which those of fewer and fewer estimated bytes begin to fit.
+
+    That is found by halving them. Those just before it are asked, too, and those that are known. What fits in some
+    bytes fits in more, so that the same way is taken there, or one to faster plans.
+    """
+    fewer, least = list[int](), math.inf
+    for k, c in enumerate(plans):
+        if c.bytes < least:
+            fewer.append(k)
+            least = c.bytes
+    end = bisect_left(fewer, True, key=fits)
+    last = fewer[min(end, len(fewer) - 1)]
+    return sorted({*range(max(last - BESIDE, 0), last + 1), *map(plans.index, known)})
 
 
 def _policy_of(plan: Plan) -> transforms.Policy:

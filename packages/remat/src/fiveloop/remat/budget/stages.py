@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, cached_property, partial, reduce
 from itertools import accumulate, chain, pairwise, takewhile
+from operator import is_
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class Program:
     ) -> None:
         self.most = most
         self.least = least
-        whole = with_equal_shared(without_local_refs(without_calls(jaxpr)))
+        whole = Equal().shared(without_local_refs(without_calls(jaxpr)))
         self.jaxpr, self.num_parts = parts_first(whole)
         self.unknown = (
             set(util.select_by(late, _variables(self.jaxpr)))
@@ -407,22 +408,31 @@ form_once = ir.once_per_jaxpr(form_of)
 """The form of a jaxpr, remembered on it."""
 
 
-@ir.once_per_jaxpr
-def with_equal_shared(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr whose equations hold one jaxpr for all equal ones, so that what is derived of them is derived once."""
-    found: dict[Hashable, Jaxpr] = {}
+class Equal:
+    """One jaxpr for all equal ones that equations hold, so that what is derived of them is derived once."""
 
-    def shared(inner: Jaxpr) -> Jaxpr:
-        form = form_once(inner)
-        if form is None or form.has_labels:
-            return inner
-        return found.setdefault((form.key, *map(id, form.consts), *_lines_of(inner)), inner)
+    def __init__(self) -> None:
+        self._first: dict[Hashable, Jaxpr] = {}
+        self._known: dict[Jaxpr, Jaxpr] = {}
 
-    def each(eqn: ir.Eqn) -> ir.Eqn:
-        params = ir.with_jaxprs(eqn.params, shared) if [*ir.jaxprs_in(eqn.params)] else eqn.params
-        return eqn if params == eqn.params else eqn.replace(params=params)
+    def shared(self, jaxpr: Jaxpr) -> Jaxpr:
+        """The jaxpr whose equations hold the first of those that are equal; itself if they do."""
+        eqns = list(map(self._each, jaxpr.eqns))
+        return jaxpr if all(map(is_, eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
 
-    return jaxpr.replace(eqns=list(map(each, jaxpr.eqns)))
+    def _each(self, eqn: ir.Eqn) -> ir.Eqn:
+        params = ir.with_jaxprs(eqn.params, self._first_of)
+        return eqn if params is eqn.params else eqn.replace(params=params)
+
+    def _first_of(self, inner: Jaxpr) -> Jaxpr:
+        if inner not in self._known:
+            form = form_once(inner)
+            key: Hashable = inner
+            if form is not None:
+                ids = (id(x) for x in (*form.consts, *form.labels))
+                key = form.key, *ids, *_lines_of(inner)
+            self._known[inner] = self._first.setdefault(key, inner)
+        return self._known[inner]
 
 
 def _lines_of(jaxpr: Jaxpr) -> Iterator[Hashable]:
