@@ -122,6 +122,8 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
         steps(lambda x: fnp.where(x > 0, fnp.exp(-x), fnp.log1p(-fnp.minimum(x, 0)))),
         (X,),
     ),
+    # An array of one number has the type of that number, also where something is compared with it.
+    "clipped": (steps(lambda x: fnp.clip(fnp.sin(x) * 2, -1, 1) * x, 12), (X,)),
     # The places of random bits are the same in all steps of a loop.
     "dropped out": (dropped_out, (X, array(64, 64) * 0.1, KEY)),
     # What is added at positions is reshaped before, where it is computed for the array, too.
