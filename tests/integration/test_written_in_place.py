@@ -12,7 +12,7 @@ from fiveloop.core import jit
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.loops import fori_loop
 
-APART = "stablehlo.if" if recomputes_in_branches() else "optimization_barrier"
+APART = 'inlineable = "false"' if recomputes_in_branches() else "optimization_barrier"
 
 
 def cholesky(a: Any) -> Any:

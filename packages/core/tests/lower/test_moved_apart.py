@@ -11,7 +11,7 @@ from fiveloop.core import grad, jit
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.loops import fori_loop
 
-APART = "stablehlo.if" if recomputes_in_branches() else "optimization_barrier"
+APART = 'inlineable = "false"' if recomputes_in_branches() else "optimization_barrier"
 
 
 def dilated(x: Any) -> Any:
@@ -31,6 +31,43 @@ def lowered(size: int) -> str:
 def test_what_is_computed_and_moved_is_computed_first_if_it_is_large() -> None:
     assert APART in lowered(64)
     assert APART not in lowered(8)
+
+
+def neighbours(steps: int) -> Any:
+    """A function that adds neighbours, several times."""
+
+    def run(x: Any) -> Any:
+        for _ in range(steps):
+            x = x + 0.5 * fnp.roll(x, 1) - 0.25 * fnp.roll(x, -1)
+        return x
+
+    return run
+
+
+def kernels(fun: Any, *args: Any) -> int:
+    return str(jit(fun).lower(*args).as_text()).count(APART)
+
+
+def test_steps_that_read_neighbours_are_computed_one_after_the_other() -> None:
+    assert kernels(neighbours(5), np.ones(2**16, "f4")) == 4
+    assert kernels(neighbours(5), np.ones(64, "f4")) == 0
+
+
+def test_what_several_kernels_use_is_computed_once_if_that_takes_long() -> None:
+    def fun(of: Any) -> Any:
+        return lambda x, y: ((of(x) * x).sum(), of(x) @ y, of(x) + y)
+
+    x = np.ones(2**16, "f4")
+    assert kernels(fun(fnp.sin), x, x) > 0
+    assert kernels(fun(lambda x: x + 1), x, x) == 0
+
+
+def test_values_of_steps_that_read_neighbours() -> None:
+    x = np.random.default_rng(0).standard_normal(2**12).astype("f4")
+    want = x.astype("f8")
+    for _ in range(5):
+        want = want + 0.5 * np.roll(want, 1) - 0.25 * np.roll(want, -1)
+    np.testing.assert_allclose(np.asarray(jit(neighbours(5))(x)), want, rtol=1e-4, atol=1e-5)
 
 
 def test_derivatives_of_what_is_moved() -> None:

@@ -146,6 +146,8 @@ class _AroundLoop:
     first: int
 
 
+_KEPT = 'mhlo.frontend_attributes = {inlineable = "false"}'
+"""A call that XLA keeps, without a copy, where a version drops barriers before it fuses."""
 _ONE_KERNEL = 'mhlo.frontend_attributes = {inlineable = "false", xla_cpu_small_call = "true"}'
 """XLA's CPU gives the loops that it finds small a call with the second of these."""
 
@@ -158,6 +160,7 @@ class Builder:
         self._functions: list[tuple[bool, str]] = []
         self._frames: list[_Frame] = []
         self._symbols: set[str] = set()
+        self._passes: dict[TypeSpec, str] = {}
 
     def function(
         self,
@@ -197,6 +200,14 @@ class Builder:
         attrs = f" {{{_ONE_KERNEL}}}" if one_kernel else ""
         text = f"func.call @{symbol}({names(args)}){attrs}{signature(args, results)}"
         return self.emit_many(text, results)
+
+    def passed(self, x: IRValue) -> IRValue:
+        """The same value, through a function of one argument that the compiler keeps."""
+        key = (x.shape, x.dtype)
+        if key not in self._passes:
+            self._passes[key] = self.function("passed", [key], body=list)
+        text = f"func.call @{self._passes[key]}({x.name}) {{{_KEPT}}}{signature([x], [key])}"
+        return self.emit_many(text, [key])[0]
 
     def text(self) -> str:
         """The whole module; public functions come first."""

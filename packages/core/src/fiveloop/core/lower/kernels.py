@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from fiveloop.core import ir, rules
 
-READS, WRITES, _SPLITS, _PADS = "take", "put", "split", "pad"
-_SMALL = 1023
-"""So many elements, or fewer, are computed twice for less than another kernel takes."""
-_FEW = 3
-"""What is computed of more arrays, and split once, is computed twice for less than another kernel takes (measured)."""
+READS, WRITES = "take", "put"
+_BRANCHES = frozenset(["pad", "concatenate"])
+"""Within a kernel they ask of each element where it comes from, which takes `_BRANCH` operations for each answer."""
+_BY_ELEMENT = frozenset(["select", "convert", "integer_pow", "relu", "reduce_precision"])
+_MOVES = _BRANCHES | {"split", "reverse"}
+_BRANCH, _KEEP, _LIGHT = 2, 8, 3
+"""Operations: of a branch, those that take as long as to write an element, and those that pay to read one instead."""
+_KERNEL = 4096
+"""To begin another kernel takes as long as to write so many elements in it."""
+_SMALL = 127
+"""So many elements, or fewer, are computed again for less than another kernel takes."""
+_MOST_USES = 16
+"""So many are told apart; XLA:CPU computes hardly more in one kernel."""
 
 
 @ir.once_per_jaxpr
@@ -73,37 +84,134 @@ def computed_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
 
 
 @ir.once_per_jaxpr
-def computed_and_moved(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
-    """The larger arrays that are computed element by element, and split into parts that are padded.
+def computed_again(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The arrays that XLA:CPU would compute again so often, or so dearly, that it is faster to keep them in memory.
 
-    Derivatives of what is joined or rolled are. XLA:CPU does all of it in one kernel, which computes each element again
-    for each part, and so what that is computed of: up to 4 times as long as one kernel after the other. One that is
-    split once pays only if computed of few arrays, as measured; one that a single equation computes does not.
+    It computes what is computed element by element, moved or reduced in each kernel that uses it, and in one kernel
+    again for each place of an element. So steps that add neighbours, one after the other, compute the first of them
+    exponentially often: up to 80 times as long as one kernel after the other.
     """
-    made, users = ir.makers(jaxpr), ir.users(jaxpr)
-    splits = Counter[ir.Var]()
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == _SPLITS and any(
-            user.primitive.name == _PADS for part in eqn.outvars for user in users.get(part, ())
-        ):
-            splits.update(ir.used_vars(eqn.invars))
-    larger = [
-        v for v in splits if ir.is_more(ir.size_of(v.aval.shape), _SMALL) and _is_dear(v, made)
-    ]
-    few = {v for v in larger if len(_sources(v, made)) <= _FEW}
-    return frozenset(v for v in larger if splits[v] > 1 or v in few)
+    if not any(_is_large(v) for eqn in jaxpr.eqns for v in eqn.outvars):
+        return frozenset()
+    own = [_own_operations(eqn) for eqn in jaxpr.eqns]
+    times = _times_again(jaxpr, own, _operations(jaxpr, own, {})[0])
+    return _operations(jaxpr, own, times)[1]
 
 
-def _is_dear(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> bool:
-    """Whether several equations compute an array element by element: what one does is done again for less."""
-    eqn = _by_element(v, made)
-    return eqn is not None and any(_by_element(x, made) for x in ir.used_vars(eqn.invars))
+def _operations(
+    jaxpr: ir.Jaxpr, own: Sequence[int | None], times: Mapping[ir.Var, int]
+) -> tuple[Mapping[ir.Var, int], frozenset[ir.Var]]:
+    """The operations, one after the other, from what is in memory to an element of each array; and which to keep.
+
+    Those are kept for which that pays, of those that are computed again so many `times`.
+    """
+    found, kept = dict[ir.Var, int](), set[ir.Var]()
+    for eqn, count in zip(jaxpr.eqns, own, strict=True):
+        if count is None:
+            continue
+        before = max([found.get(x, 0) for x in ir.used_vars(eqn.invars)], default=0)
+        total = count * (1 + before) if _reduces(eqn) else count + before
+        for v in eqn.outvars:
+            keeps = v in times and _pays(total, times[v], v.aval)
+            kept |= {v} if keeps else set()
+            found[v] = 0 if keeps else total
+    return found, frozenset(kept)
+
+
+def _times_again(
+    jaxpr: ir.Jaxpr, own: Sequence[int | None], operations: Mapping[ir.Var, int]
+) -> Mapping[ir.Var, int]:
+    """How many times the arrays are computed again for which that takes longer than to keep them.
+
+    Those that are computed in the same way count as one: XLA makes them one. Two kernels that need an array where it
+    is compute it twice, which saves the memory of a residual that they share.
+    """
+    known, found, uses = (
+        _equal(jaxpr).known,
+        dict[Hashable, int](),
+        dict[Hashable, frozenset[int]](),
+    )
+    none, numbers, moved = frozenset[int](), dict[Hashable, int](), set[int]()
+
+    def number(use: Hashable) -> int:
+        return numbers.setdefault(use, len(numbers))
+
+    for x in map(known, ir.used_vars(jaxpr.outvars)):
+        uses[x] = frozenset([number(x)])
+    for eqn, count in zip(reversed(jaxpr.eqns), reversed(own), strict=True):
+        if any(known(v) is not v for v in eqn.outvars[:1]):
+            continue
+        here = none
+        for v in eqn.outvars:
+            of, times = uses.get(v, none), len(uses.get(v, none)) - 1
+            often = times > 1 or (times == 1 and not moved.isdisjoint(of))
+            if often and _is_large(v) and _pays(operations.get(v, 0), times, v.aval):
+                found[v] = times
+                of = frozenset([number(v)])
+            here = here | of if here else of
+        if count is None:
+            called = rules.plain_bodies(eqn.primitive, eqn.params)
+            here = here if called else frozenset([number(eqn)])
+        elif not _is_by_element(eqn):
+            here = frozenset([number((eqn, use)) for use in here])
+            moved |= here
+        for x in map(known, ir.used_vars(eqn.invars)):
+            there = uses.get(x, none)
+            if not there or len(there) < _MOST_USES:
+                uses[x] = there | here if there else here
+    return {v: found[known(v)] for e in jaxpr.eqns for v in e.outvars if known(v) in found}
+
+
+def _is_large(v: ir.Var) -> bool:
+    """Whether an array is so large that it may pay to keep it."""
+    return ir.is_more(ir.size_of(v.aval.shape), _SMALL)
+
+
+def _pays(operations: int, times: int, aval: ir.Aval) -> bool:
+    """Whether to keep an array takes less than to compute it again so many times."""
+    size = ir.size_of(aval.shape)
+    return operations >= _LIGHT and operations * times * size > _KEEP * max(size, _KERNEL)
+
+
+def _own_operations(eqn: ir.Eqn) -> int | None:
+    """The operations for an element of a result without those for its operands; None if it is in memory at once."""
+    if _is_by_element(eqn):
+        return _operations_by_element(eqn.primitive)
+    if _reduces(eqn):
+        size = ir.size_of(eqn.outvars[0].aval.shape)
+        return ir.size_of(eqn.invars[0].aval.shape) // size if size else None
+    if eqn.primitive.name in _BRANCHES:
+        return _BRANCH * (len(eqn.invars) - 1)
+    return 0 if _moves(eqn) else None
+
+
+@cache
+def _operations_by_element(prim: ir.Primitive[Any]) -> int:
+    """The operations of a primitive that works element by element, for one of them."""
+    if prim.name in _BY_ELEMENT:
+        return 1
+    return rules.cost_rules[prim]([ir.ShapedArray((), np.float32)], None).flops
 
 
 def _reads_parts(eqn: ir.Eqn) -> bool:
     """Whether an equation reads an array otherwise than element by element."""
     by_element = rules.by_element_rules.find(eqn.primitive)
     return not by_element and any(v.aval.shape for v in ir.used_vars(eqn.invars))
+
+
+def _is_by_element(eqn: ir.Eqn) -> bool:
+    """Whether each element of a result is computed of those at its place."""
+    return eqn.primitive.name in _BY_ELEMENT or bool(rules.by_element_rules.find(eqn.primitive))
+
+
+def _moves(eqn: ir.Eqn) -> bool:
+    """Whether the elements of a result are those of an operand, elsewhere."""
+    return rules.is_view(eqn) or eqn.primitive.name in _MOVES
+
+
+def _reduces(eqn: ir.Eqn) -> bool:
+    """Whether each of several elements is a sum, or the like, of some of an operand."""
+    return eqn.primitive.name.startswith("reduce_") and eqn.outvars[0].aval.shape != ()
 
 
 def _of_elements(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> set[ir.Var]:
@@ -118,11 +226,6 @@ def _of_elements(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> set[ir.Var]:
     return found
 
 
-def _sources(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> set[ir.Var]:
-    """The arrays of which the elements of an array are computed, and that are not so themselves."""
-    return {x for x in _of_elements(v, made) if _by_element(x, made) is None}
-
-
 def _by_element(v: ir.Var, made: Mapping[ir.Var, ir.Eqn]) -> ir.Eqn | None:
     """The equation that computes an array element by element, if one does."""
     eqn = made.get(v)
@@ -135,10 +238,9 @@ def read_in_another_shape(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
 
     An original that is computed twice counts as one: XLA makes it one.
     """
-    equal = ir.Equal()
+    equal = _equal(jaxpr)
     originals, read = dict[ir.Var, Hashable](), dict[Hashable, set[Hashable]]()
     for eqn in jaxpr.eqns:
-        equal.note(eqn)
         for v in ir.used_vars(eqn.invars):
             original = originals.get(v, equal.known(v))
             if _reshapes(eqn):
@@ -148,6 +250,15 @@ def read_in_another_shape(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     return frozenset(v for v, of in originals.items() if read.get(of, set()) - {equal.known(v)})
 
 
+@ir.once_per_jaxpr
+def _equal(jaxpr: ir.Jaxpr) -> ir.Equal:
+    """Which values of a jaxpr are computed in the same way."""
+    equal = ir.Equal()
+    for eqn in jaxpr.eqns:
+        equal.note(eqn)
+    return equal
+
+
 def _reshapes(eqn: ir.Eqn) -> bool:
     """Whether an equation gives all elements of its operand, as one of a single row does, too."""
     sizes = {math.prod(a.aval.shape) for a in (eqn.invars[0], *eqn.outvars)} if eqn.invars else ()
@@ -155,9 +266,15 @@ def _reshapes(eqn: ir.Eqn) -> bool:
 
 
 class Kernels:
-    """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements, or splits them."""
+    """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements, or uses them.
 
-    def __init__(self, jaxpr: ir.Jaxpr) -> None:
+    A program that `saves_memory` computes again what it does not keep on purpose, except what is split.
+    """
+
+    def __init__(self, jaxpr: ir.Jaxpr, saves_memory: bool) -> None:
         self.apart = reshaped_and_written(jaxpr)
         self.reshaped = read_in_another_shape(jaxpr)
-        self.first = computed_and_written(jaxpr) | computed_and_moved(jaxpr)
+        again = computed_again(jaxpr)
+        if saves_memory and again:
+            again &= ir.used_by([e for e in jaxpr.eqns if e.primitive.name == "split"])
+        self.first = computed_and_written(jaxpr) | again

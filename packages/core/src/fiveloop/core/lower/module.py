@@ -120,6 +120,7 @@ class _Module:
     b: hlo.Builder
     platform: str
     emission: Emission
+    saves_memory: bool
     functions: dict[Hashable, str] = field(default_factory=dict)
     uses_order: bool = False
     moves: bool = False  # whether a value is moved to another memory
@@ -246,7 +247,7 @@ class LowerContext:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        kernels = Kernels(jaxpr)
+        kernels = Kernels(jaxpr, self._module.saves_memory)
         env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, kernels))
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
@@ -286,7 +287,7 @@ class LowerContext:
         results = ctx._lowered(eqn, operands)
         if not kernels.apart.isdisjoint(eqn.outvars):
             results = hlo.optimization_barrier(self.b, results)
-        if self._keeps_apart and not kernels.first.isdisjoint(eqn.outvars):
+        if self.platform == "cpu" and not kernels.first.isdisjoint(eqn.outvars):
             results = [self._computed_first(x) for x in results]
         if not kernels.reshaped.isdisjoint(eqn.outvars):
             self._module.reshaped.update(x.name for x in results)
@@ -294,20 +295,13 @@ class LowerContext:
             self._fixed.update(x.name for x in results)
         return results
 
-    @property
-    def _keeps_apart(self) -> bool:
-        """Whether what is computed is written to, or split, by another kernel; a branch pays in loops alone."""
-        branches = native.drops_barriers(self.platform)
-        return self.platform == "cpu" and (self.b.is_in_loop or not branches)
-
     def _computed_first(self, x: IRValue) -> IRValue:
         """An array that is in memory before it is used, or written to, in another kernel."""
         if not x.shape or 0 in x.shape or x.name in self._fixed:
             return x
         if not native.drops_barriers(self.platform):
             return hlo.optimization_barrier(self.b, [x])[0]
-        bits = hlo.convert(self.b, x, np.int32)
-        return guarded(self.b, bits, lambda: [x], [(x.shape, x.dtype)])[0]
+        return self.b.passed(x)
 
     def _lowered(self, eqn: ir.Eqn, operands: list[IRValue]) -> list[IRValue]:
         """An equation by its rule; a read of an array that has been written in this function guarded, if asked for."""
@@ -424,7 +418,8 @@ def lower_jaxpr(
     place, and by which result.
     """
     b = hlo.Builder(name)
-    module = _Module(b, platform, emission)
+    saves_memory = any(p.name == "checkpoint" for p in ir.primitives_in(jaxpr))
+    module = _Module(b, platform, emission, saves_memory)
     consts = jaxpr.consts
     used = ir.used_by(jaxpr.eqns, jaxpr.outvars)
     kept = [keep_unused or v in used for v in jaxpr.invars]
