@@ -144,8 +144,8 @@ def _times_again(
         here = none
         for v in eqn.outvars:
             of, times = uses.get(v, none), len(uses.get(v, none)) - 1
-            often = times > 1 or (times == 1 and not moved.isdisjoint(of))
-            if often and _is_large(v) and _pays(operations.get(v, 0), times, v.aval):
+            is_moved = times > 0 and not moved.isdisjoint(of)
+            if is_moved and _is_large(v) and _pays(operations.get(v, 0), times, v.aval):
                 found[v] = times
                 of = frozenset([number(v)])
             here = here | of if here else of
@@ -154,7 +154,7 @@ def _times_again(
             here = here if called else frozenset([number(eqn)])
         elif not _is_by_element(eqn):
             here = frozenset([number((eqn, use)) for use in here])
-            moved |= here
+            moved |= here if eqn.primitive.name in _MOVES else none
         for x in map(known, ir.used_vars(eqn.invars)):
             there = uses.get(x, none)
             if not there or len(there) < _MOST_USES:
