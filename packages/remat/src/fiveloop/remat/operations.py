@@ -549,8 +549,8 @@ def is_kept_short(aval: ir.Aval) -> bool:
 def _computes_in_full(eqn: ir.Eqn) -> bool:
     """Whether an equation gives numbers of two bytes that XLA:CPU computes, and keeps, in four.
 
-    It computes functions of float16 as they are. Newer compilers contract bfloat16 so, along the rows of the first
-    operand.
+    Older ones compute functions of float16 as they are. Newer compilers contract bfloat16 so, along the rows of the
+    first operand.
     """
     dtypes = [v.aval.dtype for v in eqn.outvars]
     if not dtypes or dtypes[0].itemsize != 2 or not eqn.outvars[0].aval.differentiable:
@@ -560,4 +560,5 @@ def _computes_in_full(eqn: ir.Eqn) -> bool:
         by_rows = kept == eqn.invars[0].aval.ndim - 1
         return not is_kept_short(eqn.outvars[0].aval) or not by_rows
     tables = rules.by_element_rules, rules.written_out_rules
-    return dtypes[0].name == "bfloat16" and any(table.find(eqn.primitive) for table in tables)
+    widens = dtypes[0].name == "bfloat16" or not recomputes_in_branches()
+    return widens and any(table.find(eqn.primitive) for table in tables)

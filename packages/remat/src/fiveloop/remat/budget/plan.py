@@ -28,7 +28,7 @@ from fiveloop.remat.primitive import CheckpointParams
 SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
 
-FIRST, LIKELY, SURE = 3, 0.75, 0.85
+FIRST, LIKELY, SURE = 3, 0.75, 0.75
 """Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
 it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
@@ -374,7 +374,11 @@ def needed(jaxpr: Jaxpr, unused: int = 0) -> int:
     """The bytes that a program needs, with a margin; so many of its first results are `unused`."""
     line = timeline.upper(jaxpr, unused)
     avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]
-    short = any(a.dtype.name == "bfloat16" for a in avals)
+    widens = not recomputes_in_branches()
+    short = any(
+        a.dtype.itemsize == 2 and a.differentiable and (widens or a.dtype.name == "bfloat16")
+        for a in avals
+    )
     if line.eqns and rules.is_loop(line.eqns[line.bytes.index(line.peak)]):
         return ROOM + int(line.peak * (SHORT_LOOPS if short else LOOPS))
     if short:
