@@ -89,9 +89,11 @@ def computed_again(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
 
     It computes what is computed element by element, moved or reduced in each kernel that uses it, and in one kernel
     again for each place of an element. So steps that add neighbours, one after the other, compute the first of them
-    exponentially often: up to 80 times as long as one kernel after the other.
+    exponentially often: up to 80 times as long as one kernel after the other. Arrays that nothing moves are left to it:
+    it keeps those in memory that are dear to compute, and to keep more takes memory.
     """
-    if not any(_is_large(v) for eqn in jaxpr.eqns for v in eqn.outvars):
+    moving = (eqn for eqn in jaxpr.eqns if eqn.primitive.name in _MOVES)
+    if not any(map(_is_large, ir.used_vars(a for eqn in moving for a in eqn.invars))):
         return frozenset()
     own = [_own_operations(eqn) for eqn in jaxpr.eqns]
     times = _times_again(jaxpr, own, _operations(jaxpr, own, {})[0])
@@ -121,16 +123,13 @@ def _operations(
 def _times_again(
     jaxpr: ir.Jaxpr, own: Sequence[int | None], operations: Mapping[ir.Var, int]
 ) -> Mapping[ir.Var, int]:
-    """How many times the arrays are computed again for which that takes longer than to keep them.
+    """How many times the arrays that are moved are computed again, if that takes longer than to keep them.
 
     Those that are computed in the same way count as one: XLA makes them one. Two kernels that need an array where it
     is compute it twice, which saves the memory of a residual that they share.
     """
-    known, found, uses = (
-        _equal(jaxpr).known,
-        dict[Hashable, int](),
-        dict[Hashable, frozenset[int]](),
-    )
+    known, found = _equal(jaxpr).known, dict[Hashable, int]()
+    uses = dict[Hashable, frozenset[int]]()
     none, numbers, moved = frozenset[int](), dict[Hashable, int](), set[int]()
 
     def number(use: Hashable) -> int:
