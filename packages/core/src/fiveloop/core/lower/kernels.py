@@ -16,6 +16,7 @@ _BRANCHES = frozenset(["pad", "concatenate"])
 """Within a kernel they ask of each element where it comes from, which takes `_BRANCH` operations for each answer."""
 _BY_ELEMENT = frozenset(["select", "convert", "integer_pow", "relu", "reduce_precision"])
 _MOVES = _BRANCHES | {"split", "reverse"}
+_READS_ELSEWHERE = _MOVES | {READS}
 _BRANCH, _KEEP, _LIGHT = 2, 8, 3
 """Operations: of a branch, those that take as long as to write an element, and those that pay to read one instead."""
 _KERNEL = 4096
@@ -92,7 +93,7 @@ def computed_again(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     exponentially often: up to 80 times as long as one kernel after the other. Arrays that nothing moves are left to it:
     it keeps those in memory that are dear to compute, and to keep more takes memory.
     """
-    moving = (eqn for eqn in jaxpr.eqns if eqn.primitive.name in _MOVES)
+    moving = (eqn for eqn in jaxpr.eqns if eqn.primitive.name in _READS_ELSEWHERE)
     if not any(map(_is_large, ir.used_vars(a for eqn in moving for a in eqn.invars))):
         return frozenset()
     own = [_own_operations(eqn) for eqn in jaxpr.eqns]
@@ -152,8 +153,9 @@ def _times_again(
             called = rules.plain_bodies(eqn.primitive, eqn.params)
             here = here if called else frozenset([number(eqn)])
         elif not _is_by_element(eqn):
+            moves = eqn.primitive.name in _READS_ELSEWHERE or not moved.isdisjoint(here)
             here = frozenset([number((eqn, use)) for use in here])
-            moved |= here if eqn.primitive.name in _MOVES else none
+            moved |= here if moves else none
         for x in map(known, ir.used_vars(eqn.invars)):
             there = uses.get(x, none)
             if not there or len(there) < _MOST_USES:
