@@ -128,7 +128,7 @@ PROGRAMS: dict[str, tuple[Step, tuple[Any, ...]]] = {
     "dropped out": (dropped_out, (X, array(64, 64) * 0.1, KEY)),
     # What is added at positions is reshaped before, where it is computed for the array, too.
     "permuted rows": (steps(lambda x: fnp.tanh(x[ROWS] + fnp.sin(x))), (X,)),
-    "scattered": (steps(lambda x: fnp.tanh(fnp.zeros_like(x).at[ROWS].add(x)) + x), (X,)),
+    "scattered": (steps(lambda x: fnp.tanh(fnp.zeros_like(x).at[ROWS].add(x)) + x, 8), (X,)),
     # A library takes in no numbers of float16, which are kept in two bytes.
     "short": (
         steps(lambda x: fnp.exp(-x * x) * x + x),
