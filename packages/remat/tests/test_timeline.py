@@ -486,6 +486,16 @@ def quotients(ws: Any, x: Any) -> Any:
     return grad(loss)(ws)
 
 
+def gated(w: Any, u: Any, x: Any) -> Any:
+    """The gradient of products of three axes: what is computed of them is flat, and is not written over them."""
+
+    def loss(w: Any) -> Any:
+        g = x @ w
+        return (((g * fnp.maximum(g, 0.0)) @ u) ** 2).sum()
+
+    return grad(loss)(w)
+
+
 def distances(x: Any, y: Any) -> Any:
     """A library goes on behind a large sum, and does not write its result over an operand."""
 
@@ -525,6 +535,7 @@ def sum_in_order(w: Any, x: Any) -> Any:
         (waves, (np.ones((64, 64), np.float32),)),
         (quotients, ([np.ones((64, 64), np.float32)] * 3, np.ones((64, 64), np.float32))),
         (squares, (N, N + 1)),
+        (gated, (WIDE[:32, :128], WIDE.T[:128, :32], N[:, :32].reshape(4, 16, 32))),
         (distances, (WIDE.T[:96, :16], WIDE.T[:80, :16])),
         (picked, (WIDE[:, :128], WIDE.T[:128, :8])),
         (likelihood, (WIDE[:, :128],)),

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 import fiveloop.numpy as fnp
-from fiveloop.core import grad, jit
+from fiveloop.core import extend, grad, jit
+from fiveloop.core.extend import hlo
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.loops import fori_loop
 
@@ -83,3 +84,22 @@ def test_a_part_that_nothing_uses() -> None:
         return (joined * joined).sum()
 
     np.testing.assert_array_equal(jit(grad(fun))(np.ones(3, "f4")), np.full(3, 2, "f4"))
+
+
+turned_p: extend.Primitive[extend.NoParams] = extend.Primitive("turned")
+extend.define(
+    turned_p,
+    abstract_eval=extend.pure(lambda avals, p: [avals[0].strong()]),
+    lower=lambda ctx, xs, p: [hlo.neg(ctx.b, xs[0])],
+    jvp=extend.Refusal("not needed here"),
+    batch=extend.Refusal("not needed here"),
+    by_element=True,
+)
+
+
+def test_a_primitive_of_the_user_that_has_no_cost_may_be_moved() -> None:
+    def fun(x: Any) -> Any:
+        return neighbours(2)(extend.bind1(turned_p, extend.as_value(x, "x")))
+
+    x = np.arange(2.0**12, dtype="f4")
+    np.testing.assert_array_equal(jit(fun)(x), jit(neighbours(2))(-x))

@@ -272,8 +272,6 @@ class Fuser:
         self.parts[op] = parts
         self.ins[op] = self.in_order(op, reads) if any(along) else [*reads]
         self.alike[op] = [x for x in self.ins[op] if reads[x] == SAME]
-        if op.view and op.eqn.primitive is prims.dot_general_p:
-            self.alike[op] += self.flat_in(reads, self.maker.get(op.ins[0]))
 
     def is_placed_anew(self, x: int, op: Op) -> bool:
         """Whether an equation that reads a value computes the places of its elements, of others than its own."""
@@ -288,18 +286,6 @@ class Fuser:
         """The equations, a bit for each, that compute the places of what they read."""
         anew = (any(self.is_placed_anew(x, op) for x in self.given[op]) for op in self.ops)
         return sum(1 << k for k, is_edge in enumerate(anew) if is_edge)
-
-    def flat_in(self, reads: Iterable[int], given: Op | None) -> list[int]:
-        """The products of which an operand of a product is computed: these are flat as it is, with no other arrays."""
-        shape = given and given.eqn.outvars[0].aval.shape
-        makers = {x: self.maker.get(x) for x in reads}
-        large = {
-            x: made
-            for x, made in makers.items()
-            if made is None or made.eqn.outvars[0].aval.shape == shape
-        }
-        are = (m and m.eqn.primitive is prims.dot_general_p and not m.light for m in large.values())
-        return [*large] if all(are) else []
 
     def in_order(self, op: Op, reads: Iterable[int]) -> list[int]:
         """What an equation reads, with what is fused into it, by the last of these that reads it."""
@@ -405,9 +391,7 @@ class Fuser:
         reshaped = self.reshaped()
         behind: list[int] = []  # a bit for each equation that leads to this one, and its own
         apart: list[int] = []  # a bit for each of these from which some way cannot be fused
-        passed: list[
-            int
-        ] = []  # a bit for each of these that is computed once, as far as `apart` knows
+        passed: list[int] = []  # a bit for each of these that `apart` knows to be computed once
         once = 0
         for place, op in enumerate(self.ops):
             reads = [x for x in self.read_by(op) if x in self.maker]

@@ -188,14 +188,11 @@ class Operations:
         moves = kinds.moves_windows(eqn)
         (out,) = (self.value(v.aval) for v in eqn.outvars)
         if eqn.primitive is prims.put_p:
-            if (
-                given[1] >= 0
-            ):  # it is reshaped, which may be done where it is computed, if it is not copied
-                made, view = (
-                    [self.value(eqn.invars[1].aval)],
-                    not (moves or kinds.picks_at_tables(eqn)),
-                )
-                given[1:] = self.add(Op(eqn, given[1:], made, light=True, unary=True, view=view))
+            if given[1] >= 0:
+                # It is reshaped, which may be done where it is computed, if it is not copied.
+                made, copied = [self.value(eqn.invars[1].aval)], moves or kinds.picks_at_tables(eqn)
+                op = Op(eqn, given[1:], made, light=True, unary=True, view=not copied)
+                given[1:] = self.add(op)
             return self.add(Op(eqn, [*given, *places], [out], over=[(out, given[0])]))
         made = self.add(Op(eqn, [*given, *places], [out], light=True, expensive=True, unary=True))
         # What lies outside of the array is selected from zeros, by a mask of the positions.

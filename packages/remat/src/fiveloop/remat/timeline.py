@@ -399,10 +399,10 @@ class _Layout(Operations):
     def add_fillings(self, fused: Fusions) -> None:
         """Add arrays of one number that a library reads: it takes in only what nothing else uses."""
         found: dict[kinds.Filling, tuple[set[Op], list[Op]]] = {}
-        known = 0
+        seen = 0
         for op, parts in fused.parts.items() if any(op.absorbs for op in fused.parts) else ():
-            inside = fused.parts_of(op, 0 if op.absorbs else known)
-            known |= parts
+            inside = fused.parts_of(op, 0 if op.absorbs else seen)
+            seen |= parts
             for part in (op, *inside):
                 for key in kinds.fillings(part.eqn, part.ins):
                     users, readers = found.setdefault(key, (set(), []))

@@ -18,7 +18,8 @@ from .hlo_arrays import reduce_window as reduce_window, reshape as reshape, reve
 from .hlo_arrays import scatter as scatter, slice as slice, slice_or_zero as slice_or_zero
 from .hlo_arrays import sort as sort, top_k as top_k, transpose as transpose
 from .hlo_arrays import update_inside as update_inside, zero_outside as zero_outside
-from .hlo_builder import Builder as Builder, IRValue as IRValue, IRValues as IRValues
+from .hlo_builder import ONE_KERNEL as ONE_KERNEL, Builder as Builder
+from .hlo_builder import IRValue as IRValue, IRValues as IRValues
 from .hlo_builder import Region as Region, TypeSpec as TypeSpec, as_stored as as_stored
 from .hlo_builder import case as case, constant as constant, custom_call as custom_call
 from .hlo_builder import element_type as element_type, generic as generic, if_ as if_

@@ -146,10 +146,10 @@ class _AroundLoop:
     first: int
 
 
-_KEPT = 'mhlo.frontend_attributes = {inlineable = "false"}'
-"""A call that XLA keeps, without a copy, where a version drops barriers before it fuses."""
-_ONE_KERNEL = 'mhlo.frontend_attributes = {inlineable = "false", xla_cpu_small_call = "true"}'
-"""XLA's CPU gives the loops that it finds small a call with the second of these."""
+KEPT = ('inlineable = "false"',)
+"""What marks a call that XLA keeps, also where a version drops barriers before it fuses."""
+ONE_KERNEL = (*KEPT, 'xla_cpu_small_call = "true"')
+"""What marks a call that XLA's CPU compiles one kernel for: it gives the loops that it finds small such a call."""
 
 
 class Builder:
@@ -194,20 +194,19 @@ class Builder:
         return symbol
 
     def call(
-        self, symbol: str, args: IRValues, results: Sequence[TypeSpec], one_kernel: bool = False
+        self, symbol: str, args: IRValues, results: Sequence[TypeSpec], marks: Sequence[str] = ()
     ) -> list[IRValue]:
-        """Call a function of this module by its symbol; XLA's CPU compiles `one_kernel` for all of it."""
-        attrs = f" {{{_ONE_KERNEL}}}" if one_kernel else ""
+        """Call a function of this module by its symbol; `marks` tell the compiler how."""
+        attrs = f" {{mhlo.frontend_attributes = {{{', '.join(marks)}}}}}" if marks else ""
         text = f"func.call @{symbol}({names(args)}){attrs}{signature(args, results)}"
         return self.emit_many(text, results)
 
     def passed(self, x: IRValue) -> IRValue:
-        """The same value, through a function of one argument that the compiler keeps."""
+        """The same value, through a function that the compiler keeps: it is in memory before it is used."""
         key = (x.shape, x.dtype)
         if key not in self._passes:
             self._passes[key] = self.function("passed", [key], body=list)
-        text = f"func.call @{self._passes[key]}({x.name}) {{{_KEPT}}}{signature([x], [key])}"
-        return self.emit_many(text, [key])[0]
+        return self.call(self._passes[key], [x], [key], KEPT)[0]
 
     def text(self) -> str:
         """The whole module; public functions come first."""

@@ -18,7 +18,7 @@ from fiveloop.core import ir, rules
 from fiveloop.core.backend import hlo, host_calls, native
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.fingerprint import form_of
-from fiveloop.core.lower.kernels import READS, WRITES, Kernels, replaced_in
+from fiveloop.core.lower.kernels import READS, WRITES, Kernels, replaced_in, saves_memory
 
 
 class Emission(Enum):
@@ -349,7 +349,8 @@ class LowerContext:
         symbol = self._module.functions[key]
         hidden = [self._consts[id(c)] for c in jaxpr.consts]
         results = [(a.shape, a.dtype) for a in jaxpr.out_avals]
-        return self.b.call(symbol, [*hidden, *args], results, one_kernel)
+        marks = hlo.ONE_KERNEL if one_kernel else ()
+        return self.b.call(symbol, [*hidden, *args], results, marks)
 
     def _function(self, jaxpr: ir.Jaxpr, name: str) -> str:
         consts = jaxpr.consts
@@ -418,8 +419,7 @@ def lower_jaxpr(
     place, and by which result.
     """
     b = hlo.Builder(name)
-    saves_memory = any(p.name == "checkpoint" for p in ir.primitives_in(jaxpr))
-    module = _Module(b, platform, emission, saves_memory)
+    module = _Module(b, platform, emission, saves_memory(jaxpr))
     consts = jaxpr.consts
     used = ir.used_by(jaxpr.eqns, jaxpr.outvars)
     kept = [keep_unused or v in used for v in jaxpr.invars]

@@ -28,7 +28,7 @@ from fiveloop.remat.primitive import CheckpointParams
 SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
 
-FIRST, LIKELY, SURE = 3, 0.75, 0.75
+FIRST, LIKELY, SURE = 3, 0.75, 0.85
 """Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
 it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
@@ -44,8 +44,9 @@ ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
 SHORT, SHORT_LOOPS = 1.45, 1.9
 """The margin: a plan is taken to need `ROOM` bytes plus a factor times its simulated peak. The factor depends on what
 is at the peak: `LOOPS` for a loop, and for all else `BRANCHES` or `BARRIERS`, by how the compiler is made to recompute;
-`SHORT_LOOPS` and `SHORT` where there are numbers of bfloat16, of which XLA fuses less, and which it widens to four for
-some operations and not for others. `SLACK` is the factor for a sum of stages' peaks.
+`SHORT_LOOPS` and `SHORT` where there are floats of two bytes, of which XLA fuses less, and which it widens to four for
+some operations and not for others; an older compiler does so with bfloat16 alone. `SLACK` is the factor for a sum of
+stages' peaks.
 
 `benchmarks/remat/margin.py` measures the factors of other programs. A compiled program may need 1.05 of its budget.
 """
@@ -270,7 +271,7 @@ class Planner:
             jaxpr = self.segments.in_one(jaxpr)
         passes = both_passes(jaxpr, self.unknown, _policy_of(plan))
         whole = self.equal.shared(passes.jaxpr)
-        ready_jaxpr(whole, self.equal.shared)
+        ready_jaxpr(whole, self.equal.shared)  # it is remembered, so that the timeline has it
         if not any(map(rules.is_loop, whole.eqns)):
             return needed(whole)
         # Where the value is not asked for, what loops begin with comes into other places.
