@@ -139,6 +139,10 @@ class Fuser:
         for v, found in enumerate(self.users):
             if v not in self.maker or not self.maker[v].turned:
                 found.reverse()
+        self.flat = self.find_flat()
+        for op in self.ops:
+            if op.view and op.eqn.primitive is prims.dot_general_p and self.maker.get(op.ins[0]) in self.flat:
+                op.reads = SAME
         self.whole = set[Op]()
         self.behind = set[Op]()
         self.goes_behind = set[Op]()
@@ -369,26 +373,52 @@ class Fuser:
             return True
         return reads != SPREAD and self.is_alone(op, made)
 
-    def reshaped(self) -> set[Op]:
-        """The equations of products alone: the compiler reshapes what they give, in place of each product."""
+    def find_flat(self) -> set[Op]:
+        """The equations that the compiler computes in the flat form that products have, and then reshapes.
+
+        It moves a reshape behind all that uses it, if each of these has such operands, or numbers, alone: in turns, as
+        long as there is one. What reshapes the result to be flat again then reads it as it is.
+        """
+        forms = {
+            op: op.outs[0]
+            for op in self.ops
+            if kinds.is_reshaped(op.eqn) and not (op.light or op.view)
+        }
+        form = {v for op, v in forms.items() if self.users[v] and v not in self.results}
         found = set[Op]()
-        for op in self.ops:
-            if op.reads != SAME or op in self.gone:
-                continue
-            makers = [self.maker.get(x) for x in self.given[op]]
-            if makers and all(
-                made and (made in found or kinds.is_reshaped(made.eqn)) and self.is_alone(op, made)
-                for made in makers
-            ):
-                found.add(op)
-        return found
+        while True:
+            moved = {op for v in form for op in self.users[v] if self.follows(op, form)}
+            while True:
+                stay = {
+                    op for op in moved for x in self.given[op] if not moved.issuperset(self.users[x])
+                }
+                if not stay:
+                    break
+                moved -= stay
+            if not moved:
+                return found
+            found |= moved
+            form -= {x for op in moved for x in self.given[op]}
+            form |= {v for op in moved for v in op.outs if v not in self.results}
+
+    def follows(self, op: Op, form: Set[int]) -> bool:
+        """Whether an equation computes its elements of reshaped ones, and of numbers, alone."""
+        if op.reads != SAME or op.view or not op.light or op in self.gone:
+            return False
+        shaped = [x for x in self.given[op] if not self.is_number(x)]
+        return bool(shaped) and form.issuperset(shaped)
+
+    def is_number(self, x: int) -> bool:
+        """Whether an array is one number repeated."""
+        made = self.maker.get(x)
+        return made is not None and is_spread(made.eqn) and not made.eqn.invars[0].aval.ndim
 
     def find_whole(self) -> None:
         """Note the equations of several arrays that XLA computes once: they are not fusible wherever they lead.
 
         One whose result is reshaped leads to that alone, which may be done several times.
         """
-        reshaped = self.reshaped()
+        reshaped = self.flat
         behind: list[int] = []  # a bit for each equation that leads to this one, and its own
         apart: list[int] = []  # a bit for each of these from which some way cannot be fused
         passed: list[int] = []  # a bit for each of these that `apart` knows to be computed once

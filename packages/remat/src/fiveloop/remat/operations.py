@@ -368,14 +368,46 @@ class Operations:
         return not made.eqn.invars[0].aval.ndim
 
     def divided_once(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
-        """The operands of a division: what is a quotient of floats already is divided by the product instead."""
+        """The operands of a division: what is a quotient of floats already is divided by the product instead.
+
+        What is divided by repeated elements is multiplied by their inverses, but what has been so before is not.
+        """
         made, (out,) = self.maker.get(ins[0]), eqn.outvars
-        known = made is not None and made.eqn.primitive is eqn.primitive and made.ins[1] >= 0
-        if made is None or not known or ins[1] < 0 or not out.aval.differentiable:
+        again = made is not None and made.eqn.primitive is eqn.primitive and made.ins[1] >= 0
+        if ins[1] < 0 or not out.aval.differentiable:
+            return ins
+        if self.is_spread(ins[1]):
+            return ins if again and made.ins[1] == self.inverse(ins[1]) else [ins[0], self.inverse(ins[1])]
+        if not again or self.is_spread(made.ins[1]):
             return ins
         by = [made.ins[1], ins[1]]
         product = Op(eqn, by, [self.value(out.aval)], light=True, unary=by[0] == by[1], reads=SAME)
         return [made.ins[0], *self.add(product)]
+
+    def without_maximum(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The operands of a comparison: the greater of a value and a number is above that if the value is."""
+        made, number = self.maker.get(ins[0]), eqn.invars[1]
+        if made is None or made.eqn.primitive.name != "maximum" or not isinstance(number, ir.Literal):
+            return ins
+        for a, x in zip(made.eqn.invars, made.ins[::-1], strict=True):
+            if _key(a, -1) == _key(number, -1):
+                return [x, ins[1]]
+        return ins
+
+    def is_spread(self, x: int) -> bool:
+        """Whether an array repeats the elements of a smaller one."""
+        made = self.maker.get(x)
+        return made is not None and made.eqn.primitive is prims.broadcast_in_dim_p and made.ins[0] >= 0
+
+    def inverse(self, x: int) -> int:
+        """The inverses of an array that repeats elements: they are repeated anew."""
+        key = "inverse", x
+        if key not in self.seen:
+            spread = self.maker[x]
+            op = Op(spread.eqn, spread.ins, [self.value(spread.eqn.outvars[0].aval)])
+            self.weigh(op)
+            self.seen[key] = self.add(op)
+        return self.seen[key][0]
 
     def numbers_last(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The operands of a product of complex numbers: what is multiplied by one number is so afterwards."""
@@ -396,6 +428,8 @@ class Operations:
             return self.flattened(eqn, ins)
         if eqn.primitive.name == "div":
             return self.divided_once(eqn, ins)
+        if eqn.primitive.name == "greater":
+            return self.without_maximum(eqn, ins)
         if eqn.primitive.name == "reduce_sum" and eqn.outvars[0].aval.dtype.name == "float16":
             wide = [self.value(eqn.invars[0].aval, full=True)]  # it is summed in four bytes
             return self.add(Op(eqn, ins, wide, light=True, unary=True, reads=SAME))
