@@ -141,7 +141,11 @@ class Fuser:
                 found.reverse()
         self.flat = self.find_flat()
         for op in self.ops:
-            if op.view and op.eqn.primitive is prims.dot_general_p and self.maker.get(op.ins[0]) in self.flat:
+            if (
+                op.view
+                and op.eqn.primitive is prims.dot_general_p
+                and self.maker.get(op.ins[0]) in self.flat
+            ):
                 op.reads = SAME
         self.whole = set[Op]()
         self.behind = set[Op]()
@@ -390,7 +394,10 @@ class Fuser:
             moved = {op for v in form for op in self.users[v] if self.follows(op, form)}
             while True:
                 stay = {
-                    op for op in moved for x in self.given[op] if not moved.issuperset(self.users[x])
+                    op
+                    for op in moved
+                    for x in self.given[op]
+                    if not moved.issuperset(self.users[x])
                 }
                 if not stay:
                     break

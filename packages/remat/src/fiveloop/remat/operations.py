@@ -10,7 +10,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import replace
-from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.core.inspect import kept_in_memory, recomputes_in_branches
 from fiveloop.core.primitives import ordering
 from fiveloop.remat import expanded, kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
@@ -22,10 +22,14 @@ LINE = 64
 
 
 class Operations:
-    """Values by number, with the equations that make and use them; sizes of whole lines if it is `wide`."""
+    """Values by number, with the equations that make and use them; sizes of whole lines if it is `wide`.
 
-    def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, wide: bool = False) -> None:
+    `saves` says whether something in the program is computed again to save memory.
+    """
+
+    def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, saves: bool, wide: bool) -> None:
         self.path = path
+        self.saves = saves
         self.wide = wide
         self.sizes: list[int] = []
         self.bytes_of: dict[tuple[ir.Aval, bool], int] = {}
@@ -70,6 +74,7 @@ class Operations:
     def inline(self, jaxpr: Jaxpr, args: Sequence[int], whole: bool = False) -> list[int]:
         """The numbers of a jaxpr's results; its equations are counted if it is the `whole`."""
         env = dict(zip(jaxpr.invars, args, strict=True))
+        kept = kept_in_memory(jaxpr, self.saves)
 
         def number(a: ir.Atom) -> int:
             return env[a] if isinstance(a, ir.Var) else -1
@@ -85,6 +90,8 @@ class Operations:
             outs = self.seen.get(key)
             if outs is None:
                 outs = self.outs_of(eqn, ins)
+                if not kept.isdisjoint(eqn.outvars):
+                    outs = self.barrier(_barrier(eqn.outvars), outs)
                 if key is not None:
                     self.seen[key] = outs
             env.update(zip(eqn.outvars, outs, strict=True))
@@ -370,24 +377,30 @@ class Operations:
     def divided_once(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The operands of a division: what is a quotient of floats already is divided by the product instead.
 
-        What is divided by repeated elements is multiplied by their inverses, but what has been so before is not.
+        What is divided by repeated elements is multiplied by their inverses, but a product with these is not.
         """
-        made, (out,) = self.maker.get(ins[0]), eqn.outvars
-        again = made is not None and made.eqn.primitive is eqn.primitive and made.ins[1] >= 0
+        (out,) = eqn.outvars
         if ins[1] < 0 or not out.aval.differentiable:
             return ins
+        made = self.maker.get(ins[0])
+        by = made.ins[-1] if made and made.eqn.primitive is eqn.primitive and not made.view else -1
         if self.is_spread(ins[1]):
-            return ins if again and made.ins[1] == self.inverse(ins[1]) else [ins[0], self.inverse(ins[1])]
-        if not again or self.is_spread(made.ins[1]):
+            inverse = self.inverse(ins[1])
+            return ins if by == inverse else [ins[0], inverse]
+        if made is None or by < 0 or self.is_spread(by):
             return ins
-        by = [made.ins[1], ins[1]]
-        product = Op(eqn, by, [self.value(out.aval)], light=True, unary=by[0] == by[1], reads=SAME)
+        both = [by, ins[1]]
+        product = Op(eqn, both, [self.value(out.aval)], light=True, unary=by == ins[1], reads=SAME)
         return [made.ins[0], *self.add(product)]
 
     def without_maximum(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The operands of a comparison: the greater of a value and a number is above that if the value is."""
         made, number = self.maker.get(ins[0]), eqn.invars[1]
-        if made is None or made.eqn.primitive.name != "maximum" or not isinstance(number, ir.Literal):
+        if (
+            made is None
+            or made.eqn.primitive.name != "maximum"
+            or not isinstance(number, ir.Literal)
+        ):
             return ins
         for a, x in zip(made.eqn.invars, made.ins[::-1], strict=True):
             if _key(a, -1) == _key(number, -1):
@@ -397,7 +410,9 @@ class Operations:
     def is_spread(self, x: int) -> bool:
         """Whether an array repeats the elements of a smaller one."""
         made = self.maker.get(x)
-        return made is not None and made.eqn.primitive is prims.broadcast_in_dim_p and made.ins[0] >= 0
+        return (
+            made is not None and made.eqn.primitive is prims.broadcast_in_dim_p and made.ins[0] >= 0
+        )
 
     def inverse(self, x: int) -> int:
         """The inverses of an array that repeats elements: they are repeated anew."""
@@ -551,6 +566,11 @@ class Operations:
         made = self.add(Op(eqn, found, [self.value(out.aval, full=True)]))
         half = Op(eqn, made, [self.value(out.aval, full=True)], light=True, unary=True, reads=SAME)
         return self.add(half)
+
+
+def _barrier(values: Sequence[ir.Var]) -> ir.Eqn:
+    """An equation that gives values as they are, once they are in memory."""
+    return rules.new_eqn(ordering.barrier_p, values, ir.NO_PARAMS)
 
 
 def in_lines(size: int) -> int:

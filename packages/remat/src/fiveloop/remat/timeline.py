@@ -17,7 +17,7 @@ from itertools import accumulate, chain
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import replace
-from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
+from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches, saves_memory
 from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, alive, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
@@ -45,7 +45,8 @@ def timeline(jaxpr: Jaxpr, part: bool = False, late: int = 0) -> Timeline:
     (256, 512, 512)
     """
     role = "branch" if part else ""
-    return _Layout((), ready_jaxpr(jaxpr), role=role, late=late).timeline()
+    ready = ready_jaxpr(jaxpr)
+    return _Layout((), ready, saves_memory(ready), role=role, late=late).timeline()
 
 
 def peak(jaxpr: Jaxpr, part: bool = False) -> int:
@@ -65,10 +66,13 @@ def upper(jaxpr: Jaxpr, unused: int = 0) -> Timeline:
     if unused:
         outs = ready.outvars[unused:]
         ready = ready.replace(outvars=outs, eqns=ir.prune(ready.eqns, outs))
-    line = _Layout((), ready, wide=True).timeline()
+    saves = saves_memory(ready)
+    line = _Layout((), ready, saves, wide=True).timeline()
     if not any(rules.is_loop(eqn) and len(eqn.outvars) > 1 for eqn in line.eqns):
         return line
-    return max(line, _Layout((), ready, wide=True, ordered=True).timeline(), key=lambda t: t.peak)
+    return max(
+        line, _Layout((), ready, saves, wide=True, ordered=True).timeline(), key=lambda t: t.peak
+    )
 
 
 def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
@@ -91,6 +95,7 @@ class _Layout(Operations):
         self,
         path: tuple[str, ...],
         jaxpr: Jaxpr,
+        saves: bool,
         carry: int | None = None,
         role: str = "",
         late: int = 0,
@@ -99,7 +104,7 @@ class _Layout(Operations):
         ordered: bool = False,
         repeated: bool = False,
     ) -> None:
-        super().__init__(path, jaxpr, wide)
+        super().__init__(path, jaxpr, saves, wide)
         self.ordered = ordered
         self.repeated = repeated
         self.counters = counters
@@ -305,7 +310,7 @@ class _Layout(Operations):
         counters = max(len(body.jaxpr.invars) - len(op.ins), 0)
         path = (*self.path, op.eqn.primitive.name)
         repeated = self.repeated or self.role == "loop"
-        return _body_timeline(body, path, self.wide, counters, repeated)
+        return _body_timeline(body, path, self.saves, self.wide, counters, repeated)
 
     def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
         """What an older compiler's branches are given transposed, and copy."""
@@ -447,9 +452,10 @@ class _Layout(Operations):
 
         early = self.num_given - self.late
         for some in (range(early), range(early, self.num_given)):
-            # A branch that computes again takes its operands from a tuple, in the order in which they are reached.
-            first = sorted(some, key=reached)
-            note(first if self.role == "recomputed" else some)
+            # A branch that computes again takes its operands from a tuple, in the order in which they are reached, but
+            # the last one first: it comes into the place of the barrier, in a list of what uses the tuple.
+            *others, last = sorted(filter(self.reached.__contains__, some), key=reached) or [-1]
+            note([last, *others] if self.role == "recomputed" else some)
             while ready:
                 step = ready.popleft()
                 if isinstance(step, int):
@@ -583,12 +589,17 @@ class _Layout(Operations):
 
 @ir.once_per(lambda body, *how: (body.jaxpr, body.role == "loop" and body.carry, body.role, *how))
 def _body_timeline(
-    body: rules.Body, path: tuple[str, ...], wide: bool, counters: int, repeated: bool
+    body: rules.Body,
+    path: tuple[str, ...],
+    saves: bool,
+    wide: bool,
+    counters: int,
+    repeated: bool,
 ) -> Timeline:
     """The memory of one run of a body; its first `counters` binders stand for no operand."""
     carry = body.carry if body.role == "loop" else None
     return _Layout(
-        path, body.jaxpr, carry, body.role, wide=wide, counters=counters, repeated=repeated
+        path, body.jaxpr, saves, carry, body.role, wide=wide, counters=counters, repeated=repeated
     ).timeline()
 
 

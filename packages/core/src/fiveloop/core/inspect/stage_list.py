@@ -18,6 +18,7 @@ from fiveloop.core.backend import client, native
 from fiveloop.core.backend.gate import WholeCopy, array_copies
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.dispatch import compiled, prepared
+from fiveloop.core.lower.kernels import Kernels
 from fiveloop.core.passes import Pass, all_passes
 
 Content = ir.Jaxpr | str
@@ -265,3 +266,8 @@ def ready_jaxpr(jaxpr: ir.Jaxpr, *after_each: Callable[[ir.Jaxpr], ir.Jaxpr]) ->
 def recomputes_in_branches() -> bool:
     """Whether a recomputation is lowered as a branch that is always taken, because the compiler drops barriers."""
     return native.drops_barriers(client.platform())
+
+
+def kept_in_memory(jaxpr: ir.Jaxpr, within_saving: bool) -> frozenset[ir.Var]:
+    """The arrays that are lowered such that no kernel computes them again; fewer in a program that saves memory."""
+    return Kernels(jaxpr, within_saving).first
