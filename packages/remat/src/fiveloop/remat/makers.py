@@ -72,7 +72,7 @@ def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
     for body in rules.bodies_of(eqn):
         results = [*body.jaxpr.outvars]
         if len(results) < len(eqn.outvars):
-            results = [*results, *_states(eqn, body)]
+            results = [*results, *states_of(eqn, body)]
         if len(results) == len(eqn.outvars):
             made = maker_in(body.jaxpr, results[position])
             if made is not None and (body.role == "branch" or not found):
@@ -83,7 +83,7 @@ def maker_of(eqn: ir.Eqn, position: int, jaxpr: Jaxpr | None = None) -> Maker:
     return replace(found[0], others=(*found[0].others, *others))
 
 
-def _states(eqn: ir.Eqn, body: rules.Body) -> list[ir.Var]:
+def states_of(eqn: ir.Eqn, body: rules.Body) -> list[ir.Var]:
     """The Refs of a body whose last contents are results, for they stand for values."""
     pairs = zip(reversed(body.jaxpr.invars), reversed(eqn.invars), strict=False)
     return [v for v, a in pairs if v.aval.accumulates and not a.aval.accumulates][::-1]
@@ -92,7 +92,7 @@ def _states(eqn: ir.Eqn, body: rules.Body) -> list[ir.Var]:
 def maker_in(jaxpr: Jaxpr, atom: ir.Atom) -> Maker | None:
     """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
     if atom.aval.accumulates:
-        for eqn in reversed(jaxpr.eqns):
+        for eqn in reversed(ir.users(jaxpr).get(atom, ())):
             if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
                 return _given(jaxpr, eqn, atom)
     made = ir.maker(atom, ir.makers(jaxpr))

@@ -148,7 +148,7 @@ class _Backward:
             return ct if v in self.by_elements or not _reads_blocks(eqn, v) else None
         self.by_elements.add(v)
         calls = eqn.primitive not in rules.reads_elements_rules
-        shared = sum(v in e.invars for e in self.jaxpr.eqns) > 1
+        shared = len(ir.users(self.jaxpr).get(v, ())) > 1
         return jvp.zeros_of(v.aval) if calls and shared else None
 
 

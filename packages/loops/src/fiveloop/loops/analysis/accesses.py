@@ -110,14 +110,20 @@ class RefAccess:
 def accesses_of(body: Jaxpr, ref: ir.Var) -> list[RefAccess] | None:
     """All that is done with a Ref at indices, in order; None if something else is that may change it."""
     found: list[RefAccess] = []
-    for number, eqn in enumerate(body.eqns):
+    numbers = _numbers(body)
+    for eqn in ir.users(body).get(ref, ()):
         places = [k for k, a in enumerate(eqn.invars) if a is ref]
         mutates = not ir.mutated_positions(eqn.effects).isdisjoint(places)
         if is_access(eqn) and places == [0]:
-            found.append(RefAccess(number, eqn, mutates))
+            found.append(RefAccess(numbers[eqn], eqn, mutates))
         elif mutates:
             return None
     return found
+
+
+@ir.once_per_jaxpr
+def _numbers(body: Jaxpr) -> Mapping[ir.Eqn, int]:
+    return {eqn: number for number, eqn in enumerate(body.eqns)}
 
 
 def is_within(place: Affine, size: Any, nsteps: int) -> bool:

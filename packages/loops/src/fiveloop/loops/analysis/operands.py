@@ -32,7 +32,7 @@ def _use(p: for_loop.ForParams, position: int, v: ir.Var) -> str:
 def use_of_ref(where: Sequence[tuple[Jaxpr, ir.Var]], changes: bool) -> str:
     """How bodies use a Ref, each of which has it as a variable of its own."""
     kind = "Ref" if changes else "Ref that is only read"
-    if not any(v in e.invars for body, v in where for e in body.eqns):
+    if not any(v in ir.users(body) for body, v in where):
         return "not used"
     whole = [is_whole for body, v in where for is_whole in _whole_uses(body, v)]
     if where[0][1].aval.shape and not any(whole):
@@ -45,9 +45,7 @@ def use_of_ref(where: Sequence[tuple[Jaxpr, ir.Var]], changes: bool) -> str:
 def _whole_uses(jaxpr: Jaxpr, ref: ir.Var) -> list[bool]:
     """Whether each use of a Ref takes all that it holds, or all that it holds of each lane; in nested jaxprs too."""
     found: list[bool] = []
-    for eqn in jaxpr.eqns:
-        if ref not in eqn.invars:
-            continue
+    for eqn in ir.users(jaxpr).get(ref, ()):
         nested = ir.jaxprs_in(eqn.params)
         # What a nested jaxpr takes besides the equation's operands, or the equation besides its, comes first.
         place = eqn.invars.index(ref) - len(eqn.invars)

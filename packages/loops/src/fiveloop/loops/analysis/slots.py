@@ -48,7 +48,7 @@ class _Slots:
 
     def __init__(self, body: Jaxpr, ref: ir.Var, nsteps: int) -> None:
         found = accesses.accesses_of(body, ref) or []
-        users = [eqn for eqn in body.eqns if ref in ir.used_vars(eqn.invars)]
+        users = ir.users(body).get(ref, ())
         is_all = len(users) == len(found) and ref not in body.outvars
         self.nsteps = nsteps
         self.accesses: list[accesses.RefAccess] = found if is_all else []

@@ -218,7 +218,7 @@ class ChainFinder:
 
     def find(self, ref: ir.Var) -> Found:
         """The reads of elements that earlier steps wrote; none for a Ref that is not both read and written."""
-        users = [e for e in self.p.body.eqns if ref in ir.used_vars(e.invars)]
+        users = ir.users(self.p.body).get(ref, ())
         is_used = any(_reads(e, ref) for e in users) and any(
             ref in ir.changed_refs(e) for e in users
         )

@@ -96,17 +96,28 @@ def shifted(
 
 @dataclass(slots=True)
 class Stacks:
-    """The Refs of a loop with a slot for each step, as far as factors may be found in them or put there."""
+    """The Refs of a loop with a slot for each step, as far as factors may be found in them or put there.
+
+    `uses` are the equations that use each Ref, `held` those after which each value is in its slots.
+    """
 
     eqn: ir.Eqn
     around: Around
     uses: dict[ir.Var, list[ir.Eqn]] = field(default_factory=dict)
+    held: dict[ir.Atom, list[tuple[ir.Var, ir.Eqn]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for e in self.body.eqns:
             for a in dict.fromkeys(e.invars):
                 if isinstance(a, ir.Var) and isinstance(a.aval, AbstractRef):
                     self.uses.setdefault(a, []).append(e)
+        for ref in self.refs:
+            users = self.uses.get(ref, [])
+            writes = [e for e in users if e.primitive is not primitives.get_p]
+            for e in users if not writes else ():
+                self.held.setdefault(e.outvars[0], []).append((ref, e))
+            if len(writes) == 1 and writes[0].primitive is primitives.swap_p:
+                self.held.setdefault(writes[0].invars[1], []).append((ref, writes[0]))
 
     @property
     def body(self) -> Jaxpr:
@@ -124,18 +135,8 @@ class Stacks:
 
         It is read at the counter, and not changed, or is written there once.
         """
-        for ref in self.refs:
-            users = self.uses.get(ref, [])
-            writes = [e for e in users if e.primitive is not primitives.get_p]
-            if not writes:
-                holds = [e for e in users if e.outvars[0] is x]
-            else:
-                is_swap = len(writes) == 1 and writes[0].primitive is primitives.swap_p
-                holds = writes if is_swap and writes[0].invars[1] is x else []
-            axes = [self.axis_of(e, ref) for e in holds]
-            if any(axis is not None for axis in axes):
-                return ref, next(axis for axis in axes if axis is not None)
-        return None
+        found = ((ref, self.axis_of(e, ref)) for ref, e in self.held.get(x, ()))
+        return next(((ref, axis) for ref, axis in found if axis is not None), None)
 
     def shifted(self, x: ir.Var) -> Shifted | None:
         """The stack that a value is read from, one slot before the step's own; one that is not changed."""

@@ -102,7 +102,7 @@ def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
     """The equations that add to a whole Ref, if it has no other use."""
     if not isinstance(ref.aval, AbstractRef):
         return []
-    found = [e for e in body.eqns if ref in e.invars]
+    found = [*ir.users(body).get(ref, ())]
     are_sums = all(e.primitive is primitives.addupdate_p and e.params == all_of(ref) for e in found)
     return found if are_sums else []
 
@@ -410,7 +410,7 @@ def _number(k: int) -> Value:
 
 def _why_not(body: Jaxpr, ref: ir.Var) -> tuple[str, ir.Source | None] | None:
     made = ir.makers(body)
-    users = [e for e in body.eqns if ref in e.invars]
+    users = ir.users(body).get(ref, ())
     sums = [e for e in users if e.primitive is primitives.addupdate_p and e.params == all_of(ref)]
     if not _is_large(ref):
         return None
@@ -421,7 +421,7 @@ def _why_not(body: Jaxpr, ref: ir.Var) -> tuple[str, ir.Source | None] | None:
 
 
 def _carried_sum(
-    users: list[ir.Eqn], made: Mapping[ir.Var, ir.Eqn]
+    users: Sequence[ir.Eqn], made: Mapping[ir.Var, ir.Eqn]
 ) -> tuple[str, ir.Source | None] | None:
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [primitives.get_p, primitives.swap_p]:

@@ -80,7 +80,7 @@ def unroll(eqn: ir.Eqn) -> record.Planned:
     if p.unroll != options.AUTO or p.num_carry:
         return record.Planned(eqn)
     refs = [r for r in p.body.invars[p.first_ref + 1 :] if isinstance(r.aval, AbstractRef)]
-    carried = [ref for ref in refs if _is_carried(p.body.eqns, ref)]
+    carried = [ref for ref in refs if _is_carried(p.body, ref)]
     why = _why_not(eqn, refs, carried)
     if why is not None:
         waits_for = carried or end_flag(p.body) is not None
@@ -208,7 +208,7 @@ def waits(body: Jaxpr, ref: ir.Var) -> bool:
     """Whether each step computes with all that a Ref holds, and changes it."""
     if ref.aval.dtype.kind not in "fc":
         return False
-    users = [e for e in body.eqns if ref in e.invars and is_whole(e, ref)]
+    users = [e for e in ir.users(body).get(ref, ()) if is_whole(e, ref)]
     reads = any(eqn.outvars for eqn in users)
     return any(
         e.primitive is primitives.addupdate_p or (e.primitive is primitives.swap_p and reads)
@@ -218,14 +218,14 @@ def waits(body: Jaxpr, ref: ir.Var) -> bool:
 
 def is_read_back(body: Jaxpr, ref: ir.Var) -> bool:
     """Whether a Ref is changed at indices and read: then the steps of one turn would have to be ordered."""
-    users = [e for e in body.eqns if ref in e.invars]
+    users = ir.users(body).get(ref, ())
     is_changed = any(e.primitive is not primitives.get_p and not is_whole(e, ref) for e in users)
     return is_changed and any(e.outvars for e in users)
 
 
 def is_busy(body: Jaxpr, ref: ir.Var) -> bool:
     """Whether a step reads and writes an array so often that several steps to a turn take less time."""
-    users = [e for e in body.eqns if ref in e.invars]
+    users = ir.users(body).get(ref, ())
     return len(users) + sum(e.primitive is primitives.addupdate_p for e in users) >= BUSY
 
 
@@ -234,9 +234,9 @@ def is_whole(eqn: ir.Eqn, ref: ir.Atom) -> bool:
     return getattr(eqn.params, "indexer", None) == indexer.whole_indexer(ref.aval.shape)
 
 
-def _is_carried(eqns: Sequence[ir.Eqn], ref: ir.Var) -> bool:
+def _is_carried(body: Jaxpr, ref: ir.Var) -> bool:
     """Whether a step takes all that a Ref holds, and changes it."""
-    users = [e for e in eqns if ref in e.invars]
+    users = ir.users(body).get(ref, ())
     reads, writes = any(e.outvars for e in users), any(not e.outvars for e in users)
     return reads and writes and all(is_whole(e, ref) for e in users)
 

@@ -16,7 +16,7 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown_exactly
-from fiveloop.remat.budget.options import WRITTEN, Weighing, both_passes, known_flops
+from fiveloop.remat.budget.options import WRITTEN, Passes, Weighing, both_passes, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
 from fiveloop.remat.budget.rough import rough_flops
 from fiveloop.remat.budget.search import Chain, Search
@@ -198,13 +198,13 @@ class Planner:
         jaxpr = self.program.jaxpr
         if self.given is not None or not len(jaxpr.eqns) < effort(jaxpr, 1) <= LARGE:
             return []
-        passes, plain = (both_passes(jaxpr, self.unknown, p) for p in (minimum_cut, as_it_is))
+        (passes, whole), (_, plain) = map(self._passes, (NO_CHECKPOINT, self.all.plan))
         flops = [
-            transforms.operations_of(p.jaxpr, transforms.LIGHT, transforms.OPEN)
-            for p in (passes, plain)
+            transforms.operations_of(both, transforms.LIGHT, transforms.OPEN)
+            for both in (whole, plain)
         ]
         again, kept = max(flops[0] - flops[1], 0), sum(map(size_of, passes.cut.residuals))
-        time = transforms.gradient_time(jaxpr, again, kept, timeline.peak(passes.jaxpr))
+        time = transforms.gradient_time(jaxpr, again, kept, timeline.peak(whole))
         return [Candidate(NO_CHECKPOINT, self.all.bytes, rounded(time), again)]
 
     def _wholes(self) -> list[tuple[int, int]]:
@@ -266,17 +266,26 @@ class Planner:
 
     def need(self, plan: Plan) -> int:
         """The bytes that a plan needs, with a margin."""
-        jaxpr = self.segments.jaxpr(plan)
-        if self.apart:
-            jaxpr = self.segments.in_one(jaxpr)
-        passes = both_passes(jaxpr, self.unknown, _policy_of(plan))
-        whole = self.equal.shared(passes.jaxpr)
-        ready_jaxpr(whole, self.equal.shared)  # it is remembered, so that the timeline has it
+        passes, whole = self._passes(plan)
         if not any(map(rules.is_loop, whole.eqns)):
             return needed(whole)
         # Where the value is not asked for, what loops begin with comes into other places.
         results = len(passes.cut.known.outvars) - len(passes.cut.residuals)
         return max(needed(whole), needed(whole, results))
+
+    def _passes(self, plan: Plan) -> tuple[Passes, Jaxpr]:
+        """Both passes by a plan, and as one jaxpr with equal bodies once, which has what it is lowered as."""
+        jaxpr = self.segments.jaxpr(plan)
+        if self.apart:
+            jaxpr = self.segments.in_one(jaxpr)
+
+        def make() -> tuple[Passes, Jaxpr]:
+            passes = both_passes(jaxpr, self.unknown, _policy_of(plan))
+            whole = self.equal.shared(passes.jaxpr)
+            ready_jaxpr(whole, self.equal.shared)  # it is remembered, so that the timeline has it
+            return passes, whole
+
+        return jaxpr.remember(("passes", self.unknown, plan == NO_CHECKPOINT), make)
 
     def _decided(self) -> int:
         """The operations that every plan recomputes, because the user's policy says so."""

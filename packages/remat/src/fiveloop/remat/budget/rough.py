@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import Option, Parts, Save
-from fiveloop.remat.budget.segments import Body, body_of, unknown_within
-from fiveloop.remat.budget.stages import most_alive, size_of, unknown_vars, without_calls
+from fiveloop.remat.budget.segments import Body, body_of
+from fiveloop.remat.budget.stages import (
+    most_alive,
+    size_of,
+    unknown_vars,
+    unknown_within,
+    without_calls,
+)
 from fiveloop.remat.policies import nothing_saveable
 from fiveloop.state import AbstractRef
 

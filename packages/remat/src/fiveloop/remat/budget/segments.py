@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Parts, Plan, Save
-from fiveloop.remat.budget.stages import Program, Stage, unknown_vars, without_calls
+from fiveloop.remat.budget.stages import Program, Stage, unknown_within, without_calls
 from fiveloop.remat.policies import as_it_is, everything_saveable, first_of, nothing_saveable
 from fiveloop.remat.primitive import CheckpointParams, Origin, checkpoint_p, in_checkpoint
 
@@ -50,9 +51,11 @@ class Segments:
         self._params: dict[object, CheckpointParams] = {}
 
     def jaxpr(self, plan: Plan) -> Jaxpr:
-        """The program by a plan."""
+        """The program by a plan; itself if nothing is computed again."""
         jaxpr = self.program.jaxpr
-        return jaxpr if plan == NO_CHECKPOINT else jaxpr.replace(eqns=self._eqns(plan))
+        eqns = jaxpr.eqns if plan == NO_CHECKPOINT else self._eqns(plan)
+        is_same = len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns))
+        return jaxpr if is_same else jaxpr.replace(eqns=eqns)
 
     def in_one(self, jaxpr: Jaxpr) -> Jaxpr:
         """A program by a plan in one checkpoint, whose policy is the user's where that has an opinion."""
@@ -159,18 +162,6 @@ def _sorted(jaxpr: Jaxpr) -> tuple[list[ir.Eqn], list[ir.Eqn], list[ir.Eqn]] | N
             pure.append(eqn)
             computed.update(eqn.outvars)
     return reads, pure, writes
-
-
-def unknown_within(body: Jaxpr, unknown: util.Mask) -> set[ir.Var]:
-    """The variables of a loop's body that depend on unknown operands of the loop, in some step."""
-    last = min(len(unknown), len(body.invars))
-    mask = (False,) * (len(body.invars) - last) + tuple(unknown[len(unknown) - last :])
-    while True:
-        found = unknown_vars(body, mask)
-        more = tuple(m or v in found for m, v in zip(mask, body.invars, strict=True))
-        if more == mask:
-            return found
-        mask = more
 
 
 def in_parts(

@@ -16,6 +16,7 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.fingerprint import Form, form_of
 from fiveloop.core.transforms import policies
 from fiveloop.remat.budget.refs import without_local_refs
+from fiveloop.remat.makers import states_of
 
 MOST = 32
 """How many stages there are at most: plans are searched among all ways to group them."""
@@ -412,7 +413,7 @@ class Equal:
     """One jaxpr for all equal ones that equations hold, so that what is derived of them is derived once."""
 
     def __init__(self) -> None:
-        self._first: dict[Hashable, Jaxpr] = {}
+        self._alike: dict[Hashable, list[Jaxpr]] = {}
         self._known: dict[Jaxpr, Jaxpr] = {}
 
     def shared(self, jaxpr: Jaxpr) -> Jaxpr:
@@ -426,13 +427,22 @@ class Equal:
 
     def _first_of(self, inner: Jaxpr) -> Jaxpr:
         if inner not in self._known:
-            form = form_once(inner)
-            key: Hashable = inner
-            if form is not None:
-                ids = (id(x) for x in (*form.consts, *form.labels))
-                key = form.key, *ids, *_lines_of(inner)
-            self._known[inner] = self._first.setdefault(key, inner)
+            size = len(inner.eqns), *inner.in_avals, None, *inner.out_avals
+            alike = self._alike.setdefault(size, [])
+            equal = (other for other in alike if _identity(other) == _identity(inner))
+            self._known[inner] = found = next(equal, inner)
+            if found is inner:
+                alike.append(inner)
         return self._known[inner]
+
+
+@ir.once_per_jaxpr
+def _identity(jaxpr: Jaxpr) -> Hashable:
+    """Equal for jaxprs that compute the same with the same arrays, written at the same lines."""
+    form = form_once(jaxpr)
+    if form is None:
+        return jaxpr
+    return form.key, *[id(x) for x in (*form.consts, *form.labels)], *_lines_of(jaxpr)
 
 
 def _lines_of(jaxpr: Jaxpr) -> Iterator[Hashable]:
@@ -467,11 +477,48 @@ def unknown_vars(jaxpr: Jaxpr, unknown_in: util.Mask) -> set[ir.Var]:
         rule = rules.split_rules.find(eqn.primitive)
         if rule is None or all(unknown):
             found |= {*eqn.outvars, *ir.changed_refs(eqn)}
+        elif _is_nest(eqn):
+            (body,) = rules.bodies_of(eqn)
+            late = unknown_within(body.jaxpr, unknown)
+            found |= {
+                v for v, x in zip(eqn.outvars, states_of(eqn, body), strict=True) if x in late
+            }
         else:
             inst = (True,) * len(unknown)
             cut = transforms.cut_once(rule, policies.SAVE_EVERYTHING, unknown, inst, eqn)
             found |= set(util.select_by(cut.out_unknown, eqn.outvars))
     return found
+
+
+def _is_nest(eqn: ir.Eqn) -> bool:
+    """Whether an equation is a loop over Refs of its own that does nothing but compute, and run such loops.
+
+    What is unknown of its results is then what depends on unknown operands.
+    """
+    bodies = rules.bodies_of(eqn)
+    if len(bodies) != 1 or bodies[0].role != "loop" or bodies[0].open or bodies[0].slots:
+        return False
+    (body,) = bodies
+    own = not any(a.aval.accumulates for a in eqn.invars) and not body.jaxpr.outvars
+    return own and len(states_of(eqn, body)) == len(eqn.outvars) and _holds_nests(body.jaxpr)
+
+
+@ir.once_per_jaxpr
+def _holds_nests(body: Jaxpr) -> bool:
+    return all(not rules.split_rules.find(e.primitive) or _is_nest(e) for e in body.eqns)
+
+
+@ir.once_per_jaxpr
+def unknown_within(body: Jaxpr, unknown: util.Mask) -> frozenset[ir.Var]:
+    """The variables of a loop's body that depend on unknown operands of the loop, in some step."""
+    last = min(len(unknown), len(body.invars))
+    mask = (False,) * (len(body.invars) - last) + tuple(unknown[len(unknown) - last :])
+    while True:
+        found = unknown_vars(body, mask)
+        more = tuple(m or v in found for m, v in zip(mask, body.invars, strict=True))
+        if more == mask:
+            return frozenset(found)
+        mask = more
 
 
 def _variables(jaxpr: Jaxpr) -> list[ir.Var]:
