@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from heapq import heappop, heappush
+from itertools import chain
 from typing import TypeAlias
 
 from fiveloop.core import ir, prims, rules
@@ -74,10 +75,11 @@ class Fusions:
 
 def _bits(mask: int) -> Iterator[int]:
     """The bits that are set, the highest first."""
-    while mask:
-        k = mask.bit_length() - 1
-        yield k
-        mask ^= 1 << k
+    text = bin(mask)
+    last, k = len(text) - 1, text.find("1")
+    while k >= 0:
+        yield last - k
+        k = text.find("1", k + 1)
 
 
 Along: TypeAlias = tuple[int, int]
@@ -151,6 +153,8 @@ class Fuser:
         self.behind = set[Op]()
         self.goes_behind = set[Op]()
         self.summed = set[Op]()
+        self.apart = {v for v in range(num_values) if v not in self.maker}
+        self.single = set[int]()
         self.parts: dict[Op, int] = dict.fromkeys(ops, 0)
         self.alike: dict[Op, list[int]] = {}
         self.ins: dict[Op, list[int]] = {}
@@ -167,6 +171,7 @@ class Fuser:
             if op.absorbs and op not in self.gone:
                 self.take_in(op, self.is_absorbed)
         self.find_whole()
+        self.sort_values()
         for op in reversed(self.ops):
             if op not in self.gone:
                 self.take_in(op, self.is_fused)
@@ -176,9 +181,9 @@ class Fuser:
 
     def grow(self, op: Op) -> None:
         """Note what a library takes in behind a reduction: each equation that alone uses what is before it."""
-        chain = [op]
+        taken = [op]
         while reduces(op.eqn):
-            (v,) = chain[-1].outs
+            (v,) = taken[-1].outs
             user = self.users[v][0] if len(self.users[v]) == 1 else None
             if user is None or v in self.results or not self.goes_on(user):
                 break
@@ -186,16 +191,16 @@ class Fuser:
             sums = op.eqn.primitive.name == "reduce_sum"
             if sums and small and user.view and self.sums_reshaped(op):
                 break
-            chain.append(user)
+            taken.append(user)
             if user.absorbs:
                 break
-        last = chain[-1]
+        last = taken[-1]
         if not last.absorbs:  # its users are those of what it is taken into; it was one of these
             for v in last.outs:
                 self.users[v] = [*self.users[v][-1:], *self.users[v][:-1]]
         while last.view or (is_spread(last.eqn) and not recomputes_in_branches()):
-            last = chain[chain.index(last) - 1]
-        self.behind.update(chain[1 : chain.index(last) + 1])
+            last = taken[taken.index(last) - 1]
+        self.behind.update(taken[1 : taken.index(last) + 1])
         if last is not op:
             self.goes_behind.add(op)
             last.light, last.absorbs = False, True
@@ -231,20 +236,23 @@ class Fuser:
         """
         reads: dict[int, int] = {}
         times: dict[Op | None, int] = {None: 1, op: 1}
-        places: dict[int, set[Op | None]] = {}
+        places: dict[int, Set[Op | None]] = {}
         waiting: list[tuple[int, int]] = []
         parts, along = self.parts[op], [0, 0, 0]
 
         def read(y: int, how: int, at: Set[Op | None], given: bool = False) -> None:
-            places.setdefault(y, set()).update(at)
             if y in reads:
                 reads[y] = max(reads[y], how)
+                if y in places:
+                    places[y] = places[y] | at
                 return
             reads[y] = how
             if not given:
                 self.users[y].append(op)
-            if y in self.maker:
-                heappush(waiting, (-self.place[self.maker[y]], y))
+            if y not in self.apart:
+                places[y] = at
+                if y not in self.single or self.users[y] == [op]:
+                    heappush(waiting, (-self.place[self.maker[y]], y))
 
         for y in self.given[op]:
             read(y, op.reads, {op} if self.is_placed_anew(y, op) else {None}, given=True)
@@ -277,9 +285,19 @@ class Fuser:
                 self.gone.add(made)
                 for y in self.given[made]:
                     self.drop(y, made)
+                    if y in self.single and y in places and self.users[y] == [op]:
+                        heappush(waiting, (-self.place[self.maker[y]], y))
         self.parts[op] = parts
         self.ins[op] = self.in_order(op, reads) if any(along) else [*reads]
         self.alike[op] = [x for x in self.ins[op] if reads[x] == SAME]
+
+    def sort_values(self) -> None:
+        """Note what is never fused from now on, and what is only fused into the one equation that uses it."""
+        for v, made in self.maker.items():
+            if not made.light or made in self.whole:
+                self.apart.add(v)
+            elif made.expensive and not kinds.is_cheap(made.eqn):
+                (self.apart if v in self.results else self.single).add(v)
 
     def is_placed_anew(self, x: int, op: Op) -> bool:
         """Whether an equation that reads a value computes the places of its elements, of others than its own."""
@@ -295,24 +313,11 @@ class Fuser:
         anew = (any(self.is_placed_anew(x, op) for x in self.given[op]) for op in self.ops)
         return sum(1 << k for k, is_edge in enumerate(anew) if is_edge)
 
-    def in_order(self, op: Op, reads: Iterable[int]) -> list[int]:
+    def in_order(self, op: Op, reads: Container[int]) -> list[int]:
         """What an equation reads, with what is fused into it, by the last of these that reads it."""
-        parts, place = self.parts[op] | 1 << self.place[op], self.place
-
-        def last(x: int) -> tuple[int, int]:
-            user = next(u for u in reversed(self.readers[x]) if parts >> place[u] & 1)
-            return -place[user], self.given[user].index(x)
-
-        return sorted(reads, key=last)
-
-    @cached_property
-    def readers(self) -> list[list[Op]]:
-        """The equations that use each value, before any is fused."""
-        found: list[list[Op]] = [[] for _ in self.users]
-        for op, given in self.given.items():
-            for x in given:
-                found[x].append(op)
-        return found
+        users = op, *map(self.ops.__getitem__, _bits(self.parts[op]))
+        found = dict.fromkeys(chain.from_iterable(map(self.given.__getitem__, users)))
+        return [x for x in found if x in reads]
 
     def taken_along(self, op: Op) -> Along:
         """What an equation takes along: all that it is made of by element, up to what is not fused wherever it is."""

@@ -91,7 +91,7 @@ def states_of(eqn: ir.Eqn, body: rules.Body) -> list[ir.Var]:
 
 def maker_in(jaxpr: Jaxpr, atom: ir.Atom) -> Maker | None:
     """What makes a value, or what a Ref is given last; None if it comes from outside, or is a constant."""
-    if atom.aval.accumulates:
+    if isinstance(atom, ir.Var) and atom.aval.accumulates:
         for eqn in reversed(ir.users(jaxpr).get(atom, ())):
             if atom in [eqn.invars[k] for k in ir.mutated_positions(eqn.effects)]:
                 return _given(jaxpr, eqn, atom)

@@ -431,7 +431,11 @@ def _add_values(value: Any, found: list[Any]) -> None:
 def with_values(params: P, change: Callable[[Any], Any]) -> P:
     """Params with `change` of what they hold, directly or in tuples; themselves if nothing is another."""
     kind: Any = type(params)
-    old = {name: getattr(params, name) for name in _names_in(kind)}
+    return _with(params, _names_in(kind), change)
+
+
+def _with(params: P, names: Iterable[str], change: Callable[[Any], Any]) -> P:
+    old = {name: getattr(params, name) for name in names}
     new = {name: _changed(value, change) for name, value in old.items()}
     changed = {name: value for name, value in new.items() if value is not old[name]}
     return replace(params, **changed) if changed else params  # type: ignore[type-var]  # it is a dataclass
@@ -465,7 +469,11 @@ def with_jaxprs(params: P, fun: Callable[[Jaxpr], Jaxpr]) -> P:
     >>> with_jaxprs(params, lambda jaxpr: dce(jaxpr, (True, False))[0])
     ClosedCallParams(jaxpr={ lambda a:f32*[] ; let in (a,) }, name='square', inline=False, one_kernel=False)
     """
-    return with_values(params, lambda x: fun(x) if isinstance(x, Jaxpr) else x)
+    kind: Any = type(params)
+    names = _names_of_holders(kind)
+    return (
+        _with(params, names, lambda x: fun(x) if isinstance(x, Jaxpr) else x) if names else params
+    )
 
 
 def all_atoms(jaxpr: Jaxpr) -> Iterable[Atom]:

@@ -13,6 +13,12 @@ from typing import Any
 from fiveloop.core import ir, util
 from fiveloop.core.dataclass import dataclass, fields, is_dataclass
 
+MOST_KEYS = 4_096
+"""The keys of how many params are remembered."""
+
+_KEYS: dict[int, tuple[Any, Hashable]] = {}
+"""Params and their keys, by identity: equal ones may differ in a number's type."""
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -63,6 +69,7 @@ class _Writer:
         self._const_numbers: dict[int, int] = {}
         self._jaxprs: dict[ir.Jaxpr, int] = {}
         self._labels: dict[ir.Label, int] = {}
+        self._numbered = 0
 
     @property
     def labels(self) -> tuple[ir.Label, ...]:
@@ -81,7 +88,7 @@ class _Writer:
 
     def _eqn(self, eqn: ir.Eqn, places: dict[ir.Var, int]) -> Hashable:
         operands = tuple([self._atom(a, places) for a in eqn.invars])
-        params = self.param(eqn.params)
+        params = self._params(eqn.params)
         avals: list[ir.Aval] = []
         for v in eqn.outvars:
             places[v] = len(places)
@@ -98,6 +105,19 @@ class _Writer:
         self.consts[number] = atom.value
         return (atom.aval, number)
 
+    def _params(self, params: Any) -> Hashable:
+        """The key of params; remembered, as rewritten equations hand them on, if nothing in them is numbered."""
+        known = _KEYS.get(id(params))
+        if known is not None and known[0] is params:
+            return known[1]
+        before = self._numbered
+        key = self.param(params)
+        if self._numbered == before:
+            if len(_KEYS) >= MOST_KEYS:
+                _KEYS.clear()
+            _KEYS[id(params)] = params, key
+        return key
+
     def param(self, x: Any) -> Hashable:
         """A param such that equal keys mean equal programs: 1, 1.0 and True differ, and so do 0.0 and -0.0."""
         kind = type(x)
@@ -105,8 +125,10 @@ class _Writer:
         if found is not None:
             return found
         if isinstance(x, ir.Jaxpr):
+            self._numbered += 1
             return self.jaxpr(x)
         if isinstance(x, ir.Label):
+            self._numbered += 1
             return ("label", self._labels.setdefault(x, len(self._labels)))
         if is_dataclass(kind) and kind.__eq__ is not object.__eq__:
             return (kind, *[self.param(getattr(x, name)) for name in _field_names(kind)])

@@ -16,12 +16,13 @@ from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import timeline
 from fiveloop.remat.budget.amount import Choice, UnattainableError, shown_exactly
+from fiveloop.remat.budget.equal import Equal, form_once
 from fiveloop.remat.budget.options import WRITTEN, Passes, Weighing, both_passes, known_flops
 from fiveloop.remat.budget.plans import NO_CHECKPOINT, Again, Plan, Save, rounded
 from fiveloop.remat.budget.rough import rough_flops
 from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
-from fiveloop.remat.budget.stages import Equal, Program, effort, form_once, size_of
+from fiveloop.remat.budget.stages import Program, effort, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
 from fiveloop.remat.primitive import CheckpointParams
 

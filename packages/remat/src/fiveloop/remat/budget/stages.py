@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, cached_property, partial, reduce
 from itertools import accumulate, chain, pairwise, takewhile
-from operator import is_
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from fiveloop.core import Jaxpr, extend, ir, prims, rules, transforms, util
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.lower.fingerprint import Form, form_of
 from fiveloop.core.transforms import policies
+from fiveloop.remat.budget.equal import Equal
 from fiveloop.remat.budget.refs import without_local_refs
 from fiveloop.remat.makers import states_of
 
@@ -403,54 +403,6 @@ def size_of(v: ir.Atom) -> int:
 def without_calls(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with the equations of the jaxprs that it calls in their place."""
     return ir.without_calls(jaxpr, lambda eqn: eqn.primitive is extend.closed_call_p)
-
-
-form_once = ir.once_per_jaxpr(form_of)
-"""The form of a jaxpr, remembered on it."""
-
-
-class Equal:
-    """One jaxpr for all equal ones that equations hold, so that what is derived of them is derived once."""
-
-    def __init__(self) -> None:
-        self._alike: dict[Hashable, list[Jaxpr]] = {}
-        self._known: dict[Jaxpr, Jaxpr] = {}
-
-    def shared(self, jaxpr: Jaxpr) -> Jaxpr:
-        """The jaxpr whose equations hold the first of those that are equal; itself if they do."""
-        eqns = list(map(self._each, jaxpr.eqns))
-        return jaxpr if all(map(is_, eqns, jaxpr.eqns)) else jaxpr.replace(eqns=eqns)
-
-    def _each(self, eqn: ir.Eqn) -> ir.Eqn:
-        params = ir.with_jaxprs(eqn.params, self._first_of)
-        return eqn if params is eqn.params else eqn.replace(params=params)
-
-    def _first_of(self, inner: Jaxpr) -> Jaxpr:
-        if inner not in self._known:
-            size = len(inner.eqns), *inner.in_avals, None, *inner.out_avals
-            alike = self._alike.setdefault(size, [])
-            equal = (other for other in alike if _identity(other) == _identity(inner))
-            self._known[inner] = found = next(equal, inner)
-            if found is inner:
-                alike.append(inner)
-        return self._known[inner]
-
-
-@ir.once_per_jaxpr
-def _identity(jaxpr: Jaxpr) -> Hashable:
-    """Equal for jaxprs that compute the same with the same arrays, written at the same lines."""
-    form = form_once(jaxpr)
-    if form is None:
-        return jaxpr
-    return form.key, *[id(x) for x in (*form.consts, *form.labels)], *_lines_of(jaxpr)
-
-
-def _lines_of(jaxpr: Jaxpr) -> Iterator[Hashable]:
-    """The user's lines that the equations come from, at any depth."""
-    for eqn in jaxpr.eqns:
-        yield eqn.source and (id(eqn.source.code), eqn.source.lasti)
-        for inner in ir.jaxprs_in(eqn.params):
-            yield from _lines_of(inner)
 
 
 def parts_first(jaxpr: Jaxpr) -> tuple[Jaxpr, int]:
