@@ -413,7 +413,7 @@ class Fuser:
             form -= {x for op in moved for x in self.given[op]}
             form |= {v for op in moved for v in op.outs if v not in self.results}
 
-    def follows(self, op: Op, form: Set[int]) -> bool:
+    def follows(self, op: Op, form: set[int]) -> bool:
         """Whether an equation computes its elements of reshaped ones, and of numbers, alone."""
         if op.reads != SAME or op.view or not op.light or op in self.gone:
             return False

@@ -41,15 +41,15 @@ ASKED, BESIDE = 120_000, 2
 that is found by halving them.
 """
 
-ROOM, LOOPS, BRANCHES, BARRIERS, SLACK = 128, 1.06, 1.11, 1.12, 1.15
+ROOM, WRITTEN_OUT, FOUND, SLACK = 128, 0.99, 1.03, 1.15
 SHORT, SHORT_LOOPS = 1.45, 1.9
-"""The margin: a plan is taken to need `ROOM` bytes plus a factor times its simulated peak. The factor depends on what
-is at the peak: `LOOPS` for a loop, and for all else `BRANCHES` or `BARRIERS`, by how the compiler is made to recompute;
-`SHORT_LOOPS` and `SHORT` where there are floats of two bytes, of which XLA fuses less, and which it widens to four for
-some operations and not for others; an older compiler does so with bfloat16 alone. `SLACK` is the factor for a sum of
-stages' peaks.
+"""What a plan is taken to need: `WRITTEN_OUT` times its simulated peak if it is one that people write, and `FOUND`
+times that if it is found by searching, or `ROOM` bytes more than .97 times as much. A compiled program may need 1.05 of
+its budget; `benchmarks/remat/margin.py` measures what other programs need.
 
-`benchmarks/remat/margin.py` measures the factors of other programs. A compiled program may need 1.05 of its budget.
+Where there are floats of two bytes at the peak, the factor is `SHORT_LOOPS` in a loop, and `SHORT` elsewhere: XLA fuses
+fewer of these, and widens them to four bytes for some operations and not for others; an older compiler does so with
+bfloat16 alone. `SLACK` is the factor for a sum of stages' peaks.
 """
 
 LARGE = 3_000
@@ -113,13 +113,14 @@ class Planner:
         fronts = [_envelope([*plans, self.all]) for plans in found]
         faster = [*map(self._candidate, self._faster(chain.from_iterable(fronts)))]
         written = [*map(self._candidate, self._written(everything))]
+        self.written = {NO_CHECKPOINT, everything, *[c.plan for c in written]}
         alike: dict[object, Candidate] = {self.all.estimates: self.all}
         kinds = [
             list(dict.fromkeys(alike.setdefault(c.estimates, c) for c in kind))
             for kind in [*fronts, written, self._unchanged()]
         ]
         alike |= {c.estimates: c for c in faster if c.estimates not in alike}
-        self.plans = sorted(alike.values(), key=lambda c: (-c.time, -c.again, c.bytes))
+        self.plans = sorted(alike.values(), key=_slowest_first)
         first = [sorted(kind, key=lambda c: c.bytes)[:FIRST] for kind in kinds]
         middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
         self._bytes: dict[Plan, int] = {}
@@ -130,6 +131,18 @@ class Planner:
             few = sum(map(len, first)) * each <= 2 * SIMULATED
             least = [*chain.from_iterable(first)] if few else self._likely(first)
             self.known = [self.all, *middle, *least]
+        if self.size <= LARGE and transforms.mapping_time(self.all.bytes):
+            self._time_anew()
+
+    def _time_anew(self) -> None:
+        """Time the plans by what the known ones are found to need, where that says whether memory is mapped anew."""
+        anew = {
+            c: replace(c, time=self._time(c.plan, int(need))) if c.plan else c
+            for c, need in zip(self.plans, self._interpolated(self.plans), strict=True)
+        }
+        self.plans = sorted(anew.values(), key=_slowest_first)
+        self.known = [anew[c] for c in self.known]
+        self.all = anew[self.all]
 
     def _likely(self, kinds: Sequence[Sequence[Candidate]]) -> list[Candidate]:
         """The plans that may need least, by what the one of fewest estimated bytes of each kind is found to need."""
@@ -215,11 +228,14 @@ class Planner:
         return [(first, last) for first, last in found[: WORK // max(each, 1)] if first < last]
 
     def _candidate(self, plan: Plan) -> Candidate:
+        peak, again = self.chain.peak(plan), self.chain.again(plan) + self.decided
+        return Candidate(plan, peak, self._time(plan, peak), again)
+
+    def _time(self, plan: Plan, peak: int) -> float:
+        """The estimated time of a plan that needs so many bytes at its peak."""
         kept = self.chain.kept(plan) - self._results
         again = self.chain.again(plan) + self.decided
-        peak = self.chain.peak(plan)
-        time = transforms.gradient_time(self.program.jaxpr, again, kept, peak)
-        return Candidate(plan, peak, rounded(time), again)
+        return rounded(transforms.gradient_time(self.program.jaxpr, again, kept, peak))
 
     def _faster(self, found: Iterable[Candidate]) -> Iterator[Plan]:
         """The same plans, without saving what is faster to recompute."""
@@ -268,11 +284,12 @@ class Planner:
     def need(self, plan: Plan) -> int:
         """The bytes that a plan needs, with a margin."""
         passes, whole = self._passes(plan)
+        factor = WRITTEN_OUT if plan in self.written else FOUND
         if not any(map(rules.is_loop, whole.eqns)):
-            return needed(whole)
+            return needed(whole, factor)
         # Where the value is not asked for, what loops begin with comes into other places.
         results = len(passes.cut.known.outvars) - len(passes.cut.residuals)
-        return max(needed(whole), needed(whole, results))
+        return max(needed(whole, factor), needed(whole, factor, results))
 
     def _passes(self, plan: Plan) -> tuple[Passes, Jaxpr]:
         """Both passes by a plan, and as one jaxpr with equal bodies once, which has what it is lowered as."""
@@ -328,17 +345,22 @@ class Planner:
                 saves.append(Save(first, last, option))
         return found
 
+    def _interpolated(self, plans: Sequence[Candidate]) -> np.ndarray:
+        """The bytes that plans may need, judging by the known ones with estimates above and below theirs."""
+        known = sorted((c.bytes, self._simulated(c)) for c in self.known)
+        estimates, needs = map(np.array, zip(*known, strict=True))
+        needs = np.minimum.accumulate(needs[::-1])[::-1]
+        found: np.ndarray = np.interp([c.bytes for c in plans], estimates, needs)
+        return found
+
     def within(self, size: int) -> Candidate | None:
         """The fastest plan that needs at most so many bytes, among all that there is time to ask.
 
         If there is no time to simulate all plans, those are skipped that are expected to need far more bytes, judging
         by the simulated plans with estimates above and below theirs.
         """
-        known = sorted((c.bytes, self._simulated(c)) for c in self.known)
-        estimates, needs = map(np.array, zip(*known, strict=True))
-        needs = np.minimum.accumulate(needs[::-1])[::-1]
         plans = self.plans[::-1]
-        expected = SURE * np.interp([c.bytes for c in plans], estimates, needs)
+        expected = SURE * self._interpolated(plans)
 
         def fits(k: int) -> bool:
             asked = expected[k] <= size or plans[k] in self.known
@@ -348,6 +370,10 @@ class Planner:
         asked = range(len(plans)) if few else _halved(plans, self.known, fits)
         chosen = next((plans[k] for k in asked if fits(k)), None)
         return None if chosen is None else replace(chosen, bytes=self.bytes_of(chosen))
+
+
+def _slowest_first(c: Candidate) -> tuple[float, int, int]:
+    return -c.time, -c.again, c.bytes
 
 
 def _halved(
@@ -381,20 +407,19 @@ def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
     return tuple(found)
 
 
-def needed(jaxpr: Jaxpr, unused: int = 0) -> int:
+def needed(jaxpr: Jaxpr, factor: float, unused: int = 0) -> int:
     """The bytes that a program needs, with a margin; so many of its first results are `unused`."""
     line = timeline.upper(jaxpr, unused)
     avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]
     widens = not recomputes_in_branches()
-    short = any(
+    if any(
         a.dtype.itemsize == 2 and a.differentiable and (widens or a.dtype.name == "bfloat16")
         for a in avals
-    )
-    if line.eqns and rules.is_loop(line.eqns[line.bytes.index(line.peak)]):
-        return ROOM + int(line.peak * (SHORT_LOOPS if short else LOOPS))
-    if short:
-        return ROOM + int(line.peak * SHORT)
-    return ROOM + int(line.peak * (BRANCHES if recomputes_in_branches() else BARRIERS))
+    ):
+        in_loop = line.eqns and rules.is_loop(line.eqns[line.bytes.index(line.peak)])
+        factor = SHORT_LOOPS if in_loop else SHORT
+    size = factor * line.peak
+    return int(max(size, ROOM + 0.97 * size))
 
 
 def _envelope(found: Sequence[Candidate]) -> list[Candidate]:
