@@ -99,12 +99,13 @@ def _not_only_added(eqn: ir.Eqn, ref: ir.Var) -> list[Decision]:
 
 
 def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
-    """The equations that add to a whole Ref, if it has no other use."""
+    """The equations that add to a whole Ref, if a step else only adds to elements of it."""
     if not isinstance(ref.aval, AbstractRef):
         return []
-    found = [*ir.users(body).get(ref, ())]
-    are_sums = all(e.primitive is primitives.addupdate_p and e.params == all_of(ref) for e in found)
-    return found if are_sums else []
+    found = ir.users(body).get(ref, ())
+    if any(e.primitive is not primitives.addupdate_p or ref in e.invars[1:] for e in found):
+        return []
+    return [e for e in found if e.params == all_of(ref)]
 
 
 class Products:
@@ -197,7 +198,7 @@ class Products:
             stack = self._array_after(moved.ref, results, after)  # type: ignore[arg-type]
             filled = next((a for a in arrays.values() if a in results.values()), stack)
             arrays[x] = moved.array(stack, self._outside(moved.start), filled, after)
-        after += self._added(self._totals(arrays, after), results.get(self.ref))
+        after += self._added(self._totals(arrays, after), results)
         return empties, loop, after
 
     def _totals(self, arrays: Mapping[ir.Var, ir.Atom], after: list[ir.Eqn]) -> list[ir.Atom]:
@@ -228,18 +229,24 @@ class Products:
         return [made[e.invars[1]] for e in self.sums]  # type: ignore[index]  # they are variables
 
     def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
-        """The loop without the sum, that writes factors to slots; the results, by the Refs whose contents they are."""
+        """The loop without the sums, that writes factors to slots; the results, by the Refs whose contents they are.
+
+        Without the Ref, too, unless a step adds to elements of it.
+        """
         eqn, body, new = self.eqn, self.body, list(self.places.new.values())
         finals = zip(body.invars[1:], by_operand(eqn.params, eqn.invars, eqn.outvars), strict=True)
         results = {ref: out for ref, out in finals if out is not None}
         results.update((ref, ir.Var(contents_type(ref))) for ref in new)
         gone = {id(e) for e in (*self.sums, *self.terms)}
         eqns = [*[e for e in body.eqns if id(e) not in gone], *self.places.writes]
-        keep = [ref is not self.ref for ref in body.invars[1:]]
+        stays = any(self.ref in e.invars for e in eqns)
+        if stays and self.ref in results:
+            results[self.ref] = ir.Var(results[self.ref].aval)
+        keep = [stays or ref is not self.ref for ref in body.invars[1:]]
         invars = [body.invars[0], *util.select_by(keep, body.invars[1:]), *new]
         operands = [*util.select_by(keep, eqn.invars), *[e.outvars[0] for e in empties]]
         params = replace(eqn.params, body=Jaxpr(invars, eqns, (), body.name))
-        outvars = [v for ref, v in results.items() if ref is not self.ref]
+        outvars = [v for ref, v in results.items() if stays or ref is not self.ref]
         return rules.new_eqn(for_p, operands, params, outvars, eqn.source), results
 
     def _array_after(
@@ -289,9 +296,13 @@ class Products:
         free = p.free(side, x.aval.ndim)
         return first + free.index(axis) if axis in free else 0
 
-    def _added(self, totals: Sequence[ir.Atom], result: ir.Var | None) -> list[ir.Eqn]:
-        """Add the totals to what the Ref held before the loop, or to what it holds."""
-        operand = self.eqn.invars[self.body.invars.index(self.ref) - 1]
+    def _added(
+        self, totals: Sequence[ir.Atom], results: Mapping[ir.Var, ir.Var]
+    ) -> list[ir.Eqn]:
+        """Add the totals to what the Ref held before the loop, or to what it holds after it."""
+        eqn, place, held = self.eqn, self.body.invars.index(self.ref) - 1, results.get(self.ref)
+        result = by_operand(eqn.params, eqn.invars, eqn.outvars)[place]
+        operand = eqn.invars[place] if held is result else held
         if result is None:
             return [
                 rules.new_eqn(primitives.addupdate_p, [operand, x], all_of(self.ref), ())
@@ -301,7 +312,7 @@ class Products:
         for k, x in enumerate(totals):
             out = [result] if k == len(totals) - 1 else None
             eqns.append(
-                rules.new_eqn(prims.add_p, [operand, x], ir.NO_PARAMS, out, self.eqn.source)
+                rules.new_eqn(prims.add_p, [operand, x], ir.NO_PARAMS, out, eqn.source)
             )
             operand = eqns[-1].outvars[0]
         return eqns
