@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiveloop import numpy as fnp
-from fiveloop.core import grad, jit
+from fiveloop.core import grad, jit, make_jaxpr
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (3, 4)).astype(np.float32)
@@ -253,6 +253,14 @@ def test_einsum(case: tuple[Any, ...]) -> None:
 def test_a_roll_may_be_known_only_at_run_time(by: int, axis: int | None) -> None:
     roll = jit(lambda x, by: fnp.roll(x, by, axis=axis))
     np.testing.assert_array_equal(roll(X, np.int32(by)), np.roll(X, by, axis=axis))
+
+
+def test_the_derivative_of_a_roll_is_a_roll() -> None:
+    weights = np.arange(X.size, dtype=X.dtype).reshape(X.shape)
+    derive = grad(lambda x: (fnp.roll(x, 1, axis=1) * weights).sum())
+    np.testing.assert_array_equal(derive(X), np.roll(weights, -1, axis=1))
+    assert "pad" not in str(make_jaxpr(derive)(X))
+    np.testing.assert_array_equal(fnp.roll(X, X.shape[1], axis=1), X)
 
 
 def test_the_derivative_of_a_roll_by_a_number_at_run_time_adds_a_window() -> None:

@@ -54,6 +54,12 @@ def test_steps_that_read_neighbours_are_computed_one_after_the_other() -> None:
     assert kernels(neighbours(5), np.ones(64, "f4")) == 0
 
 
+def test_in_a_loop_it_pays_to_keep_smaller_arrays() -> None:
+    x, run = np.ones(2**10, "f4"), neighbours(3)
+    assert kernels(lambda x: fori_loop(0, 5, lambda _, y: run(y), x), x) == 2
+    assert kernels(run, x) == (1 if recomputes_in_branches() else 2)
+
+
 def test_what_nothing_moves_is_left_to_the_compiler() -> None:
     x = np.ones(2**16, "f4")
     assert kernels(lambda x, y: ((fnp.sin(x) * x).sum(), fnp.sin(x) @ y, fnp.sin(x) + y), x, x) == 0

@@ -86,6 +86,32 @@ def test_no_loop_adds_to_the_weights(model: Callable[[Any], Any]) -> None:
     assert carried(run_passes(make_jaxpr(grad(model))(W))) == 0
 
 
+PICKS = RNG.integers(0, WIDTH, STEPS).astype(np.int32)
+
+
+def rows_too(w: Any) -> Any:
+    return (scan(lambda h, k: (tanh(w @ h - w[k]), None), H, PICKS)[0] ** 2).sum()
+
+
+def rows_of_a_ref_too(w: Any) -> Any:
+    ref, picks = st.new_ref(w), st.new_ref(PICKS)
+
+    def body(i: Any, h: Any) -> None:
+        h[...] = tanh(ref[...] @ h[...] - ref[picks[i]])
+
+    return (for_loop(STEPS, body, H) ** 2).sum()
+
+
+@pytest.mark.parametrize("model", [rows_too, rows_of_a_ref_too])
+def test_rows_are_added_in_the_loop_and_products_after_it(model: Callable[[Any], Any]) -> None:
+    test_gradients_are_those_of_the_plain_loop(model)
+    jaxpr = run_passes(make_jaxpr(grad(model))(W))
+    loops = [e.params.body for e in jaxpr.eqns if e.primitive.name == "for"]
+    products = [e for body in loops for e in body.eqns if e.primitive.name == "dot_general"]
+    assert products
+    assert {e.outvars[0].aval.shape for e in products} == {(WIDTH,)}
+
+
 LEFT: dict[str, Callable[[Any], Any]] = {
     "small sums": lambda w: recurrent_of(w[:8, :8], H[:8], XS[:, :8]),
     "steps that contract enough themselves": lambda w: (

@@ -386,18 +386,18 @@ def roll(x: ArrayLike, shift: ArrayLike | Sequence[int], axis: Axes | None = Non
 
 def _rolled(x: Value, by: ArrayLike, at: int) -> Value:
     size = x.shape[at]
-    lead = (slice(None),) * at
     if size == 0:
         return x
     if isinstance(by, (int, np.integer)):
-        cut = size - int(by) % size
-        return prims.concatenate([x[(*lead, slice(cut, None))], x[(*lead, slice(None, cut))]], at)
+        moved = int(by) % size
+        parts = prims.split(x, [size - moved, moved], at) if moved else [x]
+        return prims.concatenate(parts[::-1], at)
     places = prims.operand("roll", "shift", by)
     if places.dtype.kind not in "iu":
         prims.bad_type(f"roll: expected `shift` to be integers, got {places.aval}")
     # A window, since the derivative of a gather would add to each element by itself.
     start = prims.sub(size, op.remainder(prims.convert(places, np.int32), size))
-    return prims.concatenate([x, x], at)[(*lead, ds(start, size))]
+    return prims.concatenate([x, x], at)[(*(slice(None),) * at, ds(start, size))]
 
 
 @fused

@@ -15,8 +15,9 @@ _MOVES = _BRANCHES | {"split", "reverse"}
 _READS_ELSEWHERE = _MOVES | {READS}
 _BRANCH, _KEEP, _LIGHT = 2, 8, 3
 """Operations: of a branch, those that take as long as to write an element, and those that pay to read one instead."""
-_KERNEL = 4096
-"""To begin another kernel takes as long as to write so many elements in it."""
+_KERNEL, _CALL = 1024, 4096
+"""To begin another kernel takes as long as to write so many elements in it, and to call one outside of a loop, which
+is how XLA:CPU is kept from fusing where it drops barriers."""
 _SMALL = 127
 """So many elements, or fewer, are computed again for less than another kernel takes."""
 _MOST_USES = 16
@@ -81,8 +82,10 @@ def computed_and_written(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
 
 
 @ir.once_per_jaxpr
-def computed_again(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+def computed_again(jaxpr: ir.Jaxpr, calls: bool) -> frozenset[ir.Var]:
     """The arrays that XLA:CPU would compute again so often, or so dearly, that it is faster to keep them in memory.
+
+    Those that are kept are passed through a function if it `calls`.
 
     It computes what is computed element by element, moved or reduced in each kernel that uses it, and in one kernel
     again for each place of an element. So steps that add neighbours, one after the other, compute the first of them
@@ -92,13 +95,13 @@ def computed_again(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
     moving = (eqn for eqn in jaxpr.eqns if eqn.primitive.name in _READS_ELSEWHERE)
     if not any(map(_is_large, ir.used_vars(a for eqn in moving for a in eqn.invars))):
         return frozenset()
-    own = [_own_operations(eqn) for eqn in jaxpr.eqns]
-    times = _times_again(jaxpr, own, _operations(jaxpr, own, {})[0])
-    return _operations(jaxpr, own, times)[1]
+    own, kernel = [_own_operations(eqn) for eqn in jaxpr.eqns], _CALL if calls else _KERNEL
+    times = _times_again(jaxpr, own, _operations(jaxpr, own, {}, kernel)[0], kernel)
+    return _operations(jaxpr, own, times, kernel)[1]
 
 
 def _operations(
-    jaxpr: ir.Jaxpr, own: Sequence[int | None], times: Mapping[ir.Var, int]
+    jaxpr: ir.Jaxpr, own: Sequence[int | None], times: Mapping[ir.Var, int], kernel: int
 ) -> tuple[Mapping[ir.Var, int], frozenset[ir.Var]]:
     """The operations, one after the other, from what is in memory to an element of each array; and which to keep.
 
@@ -111,14 +114,14 @@ def _operations(
         before = max([found.get(x, 0) for x in ir.used_vars(eqn.invars)], default=0)
         total = count * (1 + before) if _reduces(eqn) else count + before
         for v in eqn.outvars:
-            keeps = v in times and _pays(total, times[v], v.aval)
+            keeps = v in times and _pays(total, times[v], v.aval, kernel)
             kept |= {v} if keeps else set()
             found[v] = 0 if keeps else total
     return found, frozenset(kept)
 
 
 def _times_again(
-    jaxpr: ir.Jaxpr, own: Sequence[int | None], operations: Mapping[ir.Var, int]
+    jaxpr: ir.Jaxpr, own: Sequence[int | None], operations: Mapping[ir.Var, int], kernel: int
 ) -> Mapping[ir.Var, int]:
     """How many times the arrays that are moved are computed again, if that takes longer than to keep them.
 
@@ -141,7 +144,8 @@ def _times_again(
         for v in eqn.outvars:
             of, times = uses.get(v, none), len(uses.get(v, none)) - 1
             is_moved = times > 0 and not moved.isdisjoint(of)
-            if is_moved and _is_large(v) and _pays(operations.get(v, 0), times, v.aval):
+            pays = _pays(operations.get(v, 0), times, v.aval, kernel)
+            if is_moved and _is_large(v) and pays:
                 found[v] = times
                 of = frozenset([number(v)])
             here = here | of if here else of
@@ -164,10 +168,10 @@ def _is_large(v: ir.Var) -> bool:
     return ir.is_more(ir.size_of(v.aval.shape), _SMALL)
 
 
-def _pays(operations: int, times: int, aval: ir.Aval) -> bool:
+def _pays(operations: int, times: int, aval: ir.Aval, kernel: int) -> bool:
     """Whether to keep an array takes less than to compute it again so many times."""
     size = ir.size_of(aval.shape)
-    return operations >= _LIGHT and operations * times * size > _KEEP * max(size, _KERNEL)
+    return operations >= _LIGHT and operations * times * size > _KEEP * max(size, kernel)
 
 
 def _own_operations(eqn: ir.Eqn) -> int | None:
@@ -272,13 +276,14 @@ def _reshapes(eqn: ir.Eqn) -> bool:
 class Kernels:
     """The values of a jaxpr that XLA:CPU must not compute in one kernel with what replaces elements, or uses them.
 
-    A program that `saves_memory` computes again what it does not keep on purpose, except what is split.
+    A program that `saves_memory` computes again what it does not keep on purpose, except what is split. What is kept
+    is passed through a function if it `calls`.
     """
 
-    def __init__(self, jaxpr: ir.Jaxpr, saves_memory: bool) -> None:
+    def __init__(self, jaxpr: ir.Jaxpr, saves_memory: bool, calls: bool) -> None:
         self.apart = reshaped_and_written(jaxpr)
         self.reshaped = read_in_another_shape(jaxpr)
-        again = computed_again(jaxpr)
+        again = computed_again(jaxpr, calls)
         if saves_memory and again:
             again &= ir.used_by([e for e in jaxpr.eqns if e.primitive.name == "split"])
         self.first = computed_and_written(jaxpr) | again

@@ -247,7 +247,8 @@ class LowerContext:
         """Write a jaxpr's operations here, and give its results."""
         env = _Names(self, zip(jaxpr.invars, args, strict=True))
         outer, self._module.mark = self._module.mark, None
-        kernels = Kernels(jaxpr, self._module.saves_memory)
+        calls = native.drops_barriers(self.platform) and not self.b.is_in_loop
+        kernels = Kernels(jaxpr, self._module.saves_memory, calls)
         env.run(jaxpr.eqns, lambda eqn, operands: self._step(eqn, operands, kernels))
         self.last_mark, self._module.mark = self._module.mark, outer
         return [env.read(a) for a in jaxpr.outvars]
