@@ -187,7 +187,10 @@ def block_until_ready(x: T) -> T:
     >>> block_until_ready(jit(lambda x: x * 2.0)(3.0))
     Array(6., dtype=float32, weak_type=True)
     """
-    leaves = [x] if type(x) is Array else pytree.tree_leaves(x)
+    if type(x) is Array:
+        x.block_until_ready()
+        return x
+    leaves = pytree.tree_leaves(x)
     arrays = [leaf for leaf in leaves if type(leaf) is Array]
     if len(arrays) < len(leaves):
         refs = [v for v in leaves if isinstance(v, Value) and v.aval.accumulates]

@@ -407,7 +407,9 @@ class Array(Concrete):
 
     def block_until_ready(self) -> Array:
         """Wait until the elements have been computed, and raise what went wrong."""
-        self._contents(client.wait_for)
+        if self._a.is_deleted():
+            self._contents(client.wait_for)  # names what was donated
+        self._a.block_until_ready()
         return self
 
     def _contents(self, read: Callable[[client.Buffer], Any]) -> Any:
