@@ -187,7 +187,7 @@ def block_until_ready(x: T) -> T:
     >>> block_until_ready(jit(lambda x: x * 2.0)(3.0))
     Array(6., dtype=float32, weak_type=True)
     """
-    if type(x) is Array:
+    if isinstance(x, Array):
         x.block_until_ready()
         return x
     leaves = pytree.tree_leaves(x)

@@ -519,10 +519,8 @@ def python_scalar(x: bool | int | float | complex, what: str = "") -> Scalar:
         return Scalar(np.asarray(x, np.bool_))
     if isinstance(x, int):
         if not _INT64.min <= x <= _INT64.max:
-            named = f"{what}: " if what else ""
-            raise OverflowError(
-                f"{named}the integer {x} does not fit int64{errors.at_source(ir.user_source())}"
-            )
+            named, at = f"{what}: " if what else "", errors.at_source(ir.user_source())
+            raise OverflowError(f"{named}the integer {x} does not fit int64{at}")
         fits = _INT32.min <= x <= _INT32.max
         return Scalar(np.asarray(x, np.int32 if fits else np.int64), weak_type=True)
     if isinstance(x, np.generic):

@@ -296,13 +296,12 @@ class Products:
         free = p.free(side, x.aval.ndim)
         return first + free.index(axis) if axis in free else 0
 
-    def _added(
-        self, totals: Sequence[ir.Atom], results: Mapping[ir.Var, ir.Var]
-    ) -> list[ir.Eqn]:
+    def _added(self, totals: Sequence[ir.Atom], results: Mapping[ir.Var, ir.Var]) -> list[ir.Eqn]:
         """Add the totals to what the Ref held before the loop, or to what it holds after it."""
-        eqn, place, held = self.eqn, self.body.invars.index(self.ref) - 1, results.get(self.ref)
+        eqn, place = self.eqn, self.body.invars.index(self.ref) - 1
         result = by_operand(eqn.params, eqn.invars, eqn.outvars)[place]
-        operand = eqn.invars[place] if held is result else held
+        held = results.get(self.ref)
+        operand = eqn.invars[place] if held is None or held is result else held
         if result is None:
             return [
                 rules.new_eqn(primitives.addupdate_p, [operand, x], all_of(self.ref), ())
@@ -311,9 +310,7 @@ class Products:
         eqns: list[ir.Eqn] = []
         for k, x in enumerate(totals):
             out = [result] if k == len(totals) - 1 else None
-            eqns.append(
-                rules.new_eqn(prims.add_p, [operand, x], ir.NO_PARAMS, out, eqn.source)
-            )
+            eqns.append(rules.new_eqn(prims.add_p, [operand, x], ir.NO_PARAMS, out, eqn.source))
             operand = eqns[-1].outvars[0]
         return eqns
 
