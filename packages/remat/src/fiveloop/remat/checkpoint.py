@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from fiveloop.core import Jaxpr, ad, errors, extend, ir, trace, transforms, util
 from fiveloop.core.api import arguments, flat_function, flatten, staging
@@ -12,6 +12,7 @@ from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
 from fiveloop.core.closed_call import forward_residuals, gives_again, kept_outs, set_apart
 from fiveloop.core.dataclass import replace
 from fiveloop.core.primitives import check
+from fiveloop.core.util import P, R
 from fiveloop.remat.budget.amount import amount
 from fiveloop.remat.budget.plan import planned
 from fiveloop.remat.makers import maker_of
@@ -21,32 +22,24 @@ from fiveloop.remat.primitive import AGAIN, CheckpointParams, Origin, checkpoint
 from fiveloop.state import discharge
 from fiveloop.state.core_rules import call_discharge
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 _AS_DECORATOR: Any = object()
 """In the place of a function that is given later: None is a mistake."""
 
 
+class Options(TypedDict, total=False):
+    """Options of a checkpoint, for the type checker."""
+
+    policy: transforms.Policy | None
+    budget: str | float | None
+    prevent_cse: bool
+    static_argnums: int | Sequence[int]
+    static_argnames: str | Sequence[str]
+
+
 @overload
-def checkpoint(
-    fun: Callable[P, R],
-    *,
-    policy: transforms.Policy | None = None,
-    budget: str | float | None = None,
-    prevent_cse: bool = True,
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
-) -> Callable[P, R]: ...
+def checkpoint(fun: Callable[P, R], **options: Unpack[Options]) -> Callable[P, R]: ...
 @overload
-def checkpoint(
-    *,
-    policy: transforms.Policy | None = None,
-    budget: str | float | None = None,
-    prevent_cse: bool = True,
-    static_argnums: int | Sequence[int] = (),
-    static_argnames: str | Sequence[str] = (),
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def checkpoint(**options: Unpack[Options]) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 @trace.boundary
 def checkpoint(
     fun: Any = _AS_DECORATOR,
@@ -210,19 +203,16 @@ extend.define(
 discharge.define_discharge(checkpoint_p, partial(call_discharge, checkpoint_p))
 
 
-def _needs_no_barrier(eqn: extend.Eqn) -> bool:
-    return eqn.primitive is checkpoint_p and not eqn.params.prevent_cse
-
-
 @ir.once_per_jaxpr
 def without_checkpoints(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with the equations of checkpoints that need no barrier in their place: passes see them there."""
     if not _holds_checkpoints(jaxpr):
         return jaxpr
-    flat = ir.without_calls(jaxpr, _needs_no_barrier)
-    changed = [ir.with_jaxprs(e.params, without_checkpoints) for e in flat.eqns]
-    eqns = [e.replace(params=p) for e, p in zip(flat.eqns, changed, strict=True)]
-    return flat.replace(eqns=eqns)
+    flat = ir.without_calls(
+        jaxpr, lambda e: e.primitive is checkpoint_p and not e.params.prevent_cse
+    )
+    inner = [ir.with_jaxprs(e.params, without_checkpoints) for e in flat.eqns]
+    return flat.replace(eqns=[e.replace(params=p) for e, p in zip(flat.eqns, inner, strict=True)])
 
 
 _holds_checkpoints = ir.holding(checkpoint_p)

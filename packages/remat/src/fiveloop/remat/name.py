@@ -49,23 +49,14 @@ def _labelled(leaf: Any, p: NameParams) -> Value:
     return trace.bind1(name_p, value, params=p)
 
 
-def name_jvp(primals: ad.Values, tangents: ad.Tangents, p: NameParams) -> ad.Duals:
-    """The value keeps its label; its tangent has none."""
-    return trace.bind(name_p, *primals, params=p), list(tangents)
-
-
-def name_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: NameParams) -> ad.Batched:
-    """The batch under the same label."""
-    return trace.bind(name_p, *operands, params=p), list(dims)
-
-
 rules.define(
     name_p,
     abstract_eval=rules.pure(lambda avals, p: list(avals)),
     lower=lambda ctx, operands, p: list(operands),
     impl=lambda values, p: list(values),
-    jvp=name_jvp,
-    batch=name_batch,
+    # The value keeps its label, and its tangent has none.
+    jvp=lambda primals, tangents, p: (trace.bind(name_p, *primals, params=p), list(tangents)),
+    batch=lambda size, operands, dims, p: (trace.bind(name_p, *operands, params=p), list(dims)),
     transpose=lambda cts, operands, p: list(cts),
     cost=lambda avals, p: rules.Cost(0, 0, again=True),
     label=lambda p: p.name,

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from sys import getrefcount
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -150,11 +150,6 @@ def memory_bytes() -> int:
     if client.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(client.device.memory_stats()["bytes_limit"])
-
-
-def result_handler(aval: AvalLike) -> Any:
-    """The C++ object that turns a raw result into a buffer with this aval."""
-    return xla.array_result_handler(aval, default_client().sharding, True, **_handler_options())
 
 
 @cache
@@ -354,7 +349,7 @@ class MemoryStats:
 
 
 class Executable:
-    """A compiled program, loaded on the device."""
+    """A compiled program, loaded on the device; C++ turns its raw results into buffers with the given avals."""
 
     __slots__ = ("handlers", "out_avals", "raw")
     calls_host: ClassVar[bool] = False
@@ -362,7 +357,8 @@ class Executable:
     def __init__(self, raw: Any, out_avals: Sequence[AvalLike]) -> None:
         self.raw = raw
         self.out_avals = list(out_avals)
-        self.handlers = [result_handler(aval) for aval in self.out_avals]
+        make = partial(xla.array_result_handler, **_handler_options())
+        self.handlers = [make(a, default_client().sharding, True) for a in self.out_avals]
 
     def execute(self, args: Sequence[Buffer]) -> list[Buffer]:
         """Run the program; results may still be under way when this returns."""

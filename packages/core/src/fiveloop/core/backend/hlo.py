@@ -118,7 +118,8 @@ def floor_div(b: Builder, x: IRValue, y: IRValue) -> IRValue:
     quotient = div(b, x, y)
     if x.dtype.kind == "i":  # division goes towards zero
         quotient = sub(b, quotient, convert(b, _crosses(b, rem(b, x, y), y), x.dtype))
-    return _zero_over_zero(b, quotient, y)
+    zero = constant(b, 0, y.shape, y.dtype)
+    return select(b, compare(b, y, zero, "EQ"), zero, quotient)
 
 
 def mod(b: Builder, x: IRValue, y: IRValue) -> IRValue:
@@ -133,11 +134,6 @@ def _crosses(b: Builder, left: IRValue, y: IRValue) -> IRValue:
     zero = constant(b, 0, y.shape, y.dtype)
     above, below = compare(b, left, zero, "GT"), compare(b, left, zero, "LT")
     return select(b, compare(b, y, zero, "LT"), above, below)
-
-
-def _zero_over_zero(b: Builder, out: IRValue, y: IRValue) -> IRValue:
-    zero = constant(b, 0, y.shape, y.dtype)
-    return select(b, compare(b, y, zero, "EQ"), zero, out)
 
 
 def pow(b: Builder, x: IRValue, y: IRValue) -> IRValue:

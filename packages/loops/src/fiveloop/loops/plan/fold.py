@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.ir.indexer import Indexer
+
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
 from fiveloop.loops.names import OWN
@@ -35,7 +35,7 @@ def _folded(body: Jaxpr, names: Mapping[ir.Var, str]) -> tuple[Jaxpr, list[Decis
     for eqn in body.eqns:
         found.step(eqn)
     if found.told:
-        outs = [found.renamed(a) for a in body.outvars]
+        outs = [ir.renamed(a, found.same) for a in body.outvars]
         eqns = [eqn for eqn in found.eqns if id(eqn) not in found.dropped]
         body = Jaxpr(body.invars, ir.prune(eqns, outs), outs, body.name)
     body, inner = accesses.with_bodies(body, names, _folded)
@@ -72,24 +72,21 @@ class _Fold:
         self.eqns: list[ir.Eqn] = []
         self.dropped: set[int] = set()
         self.told: list[Decision] = []
-        self._same: dict[ir.Var, ir.Atom] = {}
+        self.same: dict[ir.Var, ir.Atom] = {}  # what was written, in the place of what is read
         self._writes: dict[ir.Var, list[_Write]] = {}
         self._equal = ir.Equal()
 
-    def renamed(self, atom: ir.Atom) -> ir.Atom:
-        """An operand, with what was written in the place of what is read."""
-        return self._same.get(atom, atom) if isinstance(atom, ir.Var) else atom
-
     def step(self, eqn: ir.Eqn) -> None:
         """Take the next equation."""
-        if any(a in self._same for a in eqn.invars if isinstance(a, ir.Var)):
-            eqn = eqn.replace(invars=tuple(map(self.renamed, eqn.invars)))
+        if not self.same.keys().isdisjoint(eqn.invars):
+            eqn = ir.rename(eqn, self.same)
         refs = [a for a in ir.vars_in_order(eqn.invars) if isinstance(a.aval, AbstractRef)]
         if not refs:
             self._equal.note(eqn)
             self.eqns.append(eqn)
         elif eqn.primitive is primitives.get_p:
-            self._get(eqn, refs[0])
+            if not self._forwards(eqn, refs[0], 1):
+                self.eqns.append(eqn)
         elif eqn.primitive is primitives.swap_p:
             self._swap(eqn, refs[0])
         elif eqn.primitive is primitives.addupdate_p:
@@ -97,10 +94,6 @@ class _Fold:
         else:
             for ref in refs:
                 self._writes[ref] = []
-            self.eqns.append(eqn)
-
-    def _get(self, eqn: ir.Eqn, ref: ir.Var) -> None:
-        if not self._forwards(eqn, ref, 1):
             self.eqns.append(eqn)
 
     def _swap(self, eqn: ir.Eqn, ref: ir.Var) -> None:
@@ -117,7 +110,8 @@ class _Fold:
         """Add to a place: to what was written or added there in this step, if nothing has read it since."""
         before = self._last(eqn, ref, 2)
         merges = before is not None and not before.is_read
-        if before is None or not merges or not (before.kind == "add" or _once(eqn)):
+        once = eqn.params.indexer.names_each_once
+        if before is None or not merges or not (before.kind == "add" or once):
             self._write(_Write(eqn, eqn.invars[1], "add"), ref)
             return
         total = rules.new_eqn(
@@ -143,11 +137,11 @@ class _Fold:
         if (
             write is not None
             and write.kind == "set"
-            and _once(eqn)
+            and eqn.params.indexer.names_each_once
             and not eqn.params.indexer.drops
             and write.value.aval is out.aval
         ):
-            self._same[out] = write.value
+            self.same[out] = write.value
             self._tell(eqn, ref, FORWARDED)
             return True
         for w in self._writes.get(ref, []):
@@ -165,12 +159,10 @@ class _Fold:
         return None
 
     def _relation(self, write: _Write, eqn: ir.Eqn, first: int) -> str:
-        ours, theirs = write.eqn, eqn
+        ours, theirs = write.eqn.invars[2:], eqn.invars[first:]
+        known = [[self._equal.known(a) for a in index] for index in (ours, theirs)]
         return discharge.known_relation(
-            ours.params.indexer,
-            [self._equal.known(a) for a in ours.invars[2:]],
-            theirs.params.indexer,
-            [self._equal.known(a) for a in theirs.invars[first:]],
+            write.eqn.params.indexer, known[0], eqn.params.indexer, known[1]
         )
 
     def _drop(self, write: _Write, eqn: ir.Eqn, ref: ir.Var, why: str) -> None:
@@ -180,12 +172,6 @@ class _Fold:
     def _tell(self, eqn: ir.Eqn, ref: ir.Var, why: str) -> None:
         name = self.names.get(ref, "a Ref made in the step")
         self.told.append(Decision(STEP, name, True, why, eqn.source))
-
-
-def _once(eqn: ir.Eqn) -> bool:
-    """Whether the index of an equation names no element twice."""
-    indexer: Indexer = eqn.params.indexer
-    return indexer.names_each_once
 
 
 STAYS = "a read after a write stays a read"

@@ -275,15 +275,11 @@ def _not_handed_on(life: Life, ends: ir.Eqn) -> Verdict:
 
 def _are_whole(uses: Sequence[ir.Eqn], ref: ir.Var) -> bool:
     """Whether a Ref is read whole, and then written whole, and that is all."""
-    if [eqn.primitive for eqn in uses] != [primitives.get_p, primitives.swap_p] or uses[
-        1
-    ].params.returns_old:
-        return False
-    if not _is_sized(ref):
+    if [eqn.primitive for eqn in uses] != [primitives.get_p, primitives.swap_p]:
         return False
     whole = indexer.whole_indexer(ref.aval.shape)
     places = all(eqn.params.indexer == whole and eqn.invars[0] is ref for eqn in uses)
-    return places
+    return places and not uses[1].params.returns_old and _is_sized(ref)
 
 
 def _is_sized(ref: ir.Var) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
+
 from typing import Any, Literal
 
 from fiveloop.core import Jaxpr, ir, prims, rules, trace
 from fiveloop.core.api import flatten
-from fiveloop.core.backend import lazy
+
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import BYTES, Choice, shown, shown_time
 from fiveloop.remat.buffers import Buffer, Timeline
@@ -77,8 +77,8 @@ class SavedStates:
         return f"{self.slots}{steps} of {shown(self.bytes_each)} at a time, the others recomputed: loop{place}"
 
 
-@dataclass(frozen=True)
-class ResidualExplanation:
+@dataclass(frozen=True, repr=False)
+class ResidualExplanation(picture.Report):
     """The values that a derivative saves and recomputes, and its temporary memory over time.
 
     `residuals` are sorted by size, largest first. `flops_again` counts the operations that both passes do, in loops for
@@ -137,10 +137,7 @@ class ResidualExplanation:
     def _totals(self, width: int | None) -> list[str]:
         many = None if width is None else MANY
         there = shown(sum(r.bytes for r in self.residuals if not r.verdict))
-        forward, backward = (
-            shown(self.peak_of("forward")),
-            shown(self.peak_of("backward")),
-        )
+        forward, backward = shown(self.peak_of("forward")), shown(self.peak_of("backward"))
         values = number_of(len(self.residuals), "value")
         least = "at least " * self.open_ended
         return [
@@ -157,10 +154,7 @@ class ResidualExplanation:
     def __str__(self) -> str:
         return self.table(ROWS)
 
-    __repr__ = __str__
-
     def to_dict(self) -> dict[str, Any]:
-        """The explanation as dictionaries, lists, strings and numbers."""
         return {
             "name": self.name,
             "arguments": list(self.arguments),
@@ -182,23 +176,15 @@ class ResidualExplanation:
             ],
         }
 
-    def to_json(self, **how: Any) -> str:
-        """`to_dict` as JSON; `how` goes to `json.dumps`."""
-        return str(lazy.json().dumps(self.to_dict(), **how))
-
     @cached_property
     def turn(self) -> int:
         """The first moment of the backward pass."""
         phases = [m.phase for m in self.moments]
         return phases.index("backward") if "backward" in phases else len(phases)
 
-    @trace.boundary
-    def plot(self, path: str | Path | None = None) -> str:
-        """The memory over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
-        return picture.written(_drawn([self]), path, "plot")
-
-    def _repr_svg_(self) -> str:
-        return self.plot()
+    def drawn(self) -> picture.Picture:
+        """The memory over time."""
+        return _drawn([self])
 
     @trace.boundary
     def compare(
@@ -231,8 +217,8 @@ def _sides(first: ResidualExplanation, second: ResidualExplanation, given: Any) 
     return names
 
 
-@dataclass(frozen=True)
-class ResidualDifference:
+@dataclass(frozen=True, repr=False)
+class ResidualDifference(picture.Report):
     """Two explanations of residuals, the names of the two sides, and the differences. It prints as a table."""
 
     before: ResidualExplanation
@@ -269,8 +255,6 @@ class ResidualDifference:
     def __str__(self) -> str:
         return self.table(ROWS)
 
-    __repr__ = __str__
-
     def _totals(self, width: int | None) -> list[str]:
         a, b = self.before, self.after
         each = None if width is None else max(width // 2 - 8, LEAST)
@@ -292,17 +276,9 @@ class ResidualDifference:
             "new": [_as_dict(r) for r in self.new],
         }
 
-    def to_json(self, **how: Any) -> str:
-        """`to_dict` as JSON; `how` goes to `json.dumps`."""
-        return str(lazy.json().dumps(self.to_dict(), **how))
-
-    @trace.boundary
-    def plot(self, path: str | Path | None = None) -> str:
-        """Both memories over time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
-        return picture.written(_drawn([self.before, self.after], self.names), path, "plot")
-
-    def _repr_svg_(self) -> str:
-        return self.plot()
+    def drawn(self) -> picture.Picture:
+        """Both memories over time."""
+        return _drawn([self.before, self.after], self.names)
 
 
 @trace.boundary
@@ -496,7 +472,7 @@ def _identity(r: Residual) -> tuple[Any, ...]:
     return (r.aval, r.origin, r.source, r.trips)
 
 
-def _drawn(told: Sequence[ResidualExplanation], names: Sequence[str] = ()) -> str:
+def _drawn(told: Sequence[ResidualExplanation], names: Sequence[str] = ()) -> picture.Picture:
     """Memory over time, one line for each explanation; one alone in the colours of its two passes."""
     peak, longest = max(e.peak for e in told), max(len(e.moments) for e in told)
     near = [c.allowed for e in told for c in e.choices if c.allowed <= FAR * peak]
@@ -519,7 +495,7 @@ def _drawn(told: Sequence[ResidualExplanation], names: Sequence[str] = ()) -> st
         chart.legend(list(zip(notes, picture.COLOURS, strict=False)))
         for e, colour in zip(told, picture.COLOURS, strict=False):
             _draw_budgets(chart, e, colour)
-    return chart.svg()
+    return chart
 
 
 def _draw_passes(chart: picture.Picture, told: ResidualExplanation) -> None:

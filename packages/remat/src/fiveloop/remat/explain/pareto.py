@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+
 from typing import Any
 
 import numpy as np
 
 from fiveloop.core import trace, transforms
 from fiveloop.core.api import flatten
-from fiveloop.core.backend import lazy
+
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies as known
 from fiveloop.remat import residuals
@@ -59,8 +59,8 @@ class ParetoPoint:
     flops_again: int
 
 
-@dataclass(frozen=True)
-class Pareto:
+@dataclass(frozen=True, repr=False)
+class Pareto(picture.Report):
     """Ways to checkpoint a function, sorted by memory, least first. It prints as a table.
 
     `unattainable` lists the budgets that are less than any plan needs; `least` is the least memory of any plan in
@@ -103,10 +103,7 @@ class Pareto:
     def __str__(self) -> str:
         return self.table()
 
-    __repr__ = __str__
-
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as dictionaries, lists, strings and numbers."""
         return {
             "name": self.name,
             "points": [asdict(p) for p in self.points],
@@ -114,13 +111,8 @@ class Pareto:
             "least": self.least,
         }
 
-    def to_json(self, **how: Any) -> str:
-        """`to_dict` as JSON; `how` goes to `json.dumps`."""
-        return str(lazy.json().dumps(self.to_dict(), **how))
-
-    @trace.boundary
-    def plot(self, path: str | Path | None = None) -> str:
-        """Memory against time as an SVG picture; written to `path`, which ends with .svg, if it is given."""
+    def drawn(self) -> picture.Picture:
+        """Memory against time."""
         most = max((p.peak for p in self.points), default=0)
         longest = max((p.milliseconds for p in self.points), default=0.0)
         chart = picture.Picture(
@@ -129,20 +121,14 @@ class Pareto:
             picture.axis("estimated time", longest, TIMES),
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
-        dots = [
-            (
-                p.peak,
-                p.milliseconds,
-                p.name.removeprefix("budget=").strip("'"),
-                picture.COLOURS[not p.budget],
-            )
-            for p in self.points
-        ]
-        chart.points(dots)
-        return picture.written(chart.svg(), path, "plot")
-
-    def _repr_svg_(self) -> str:
-        return self.plot()
+        notes = [p.name.removeprefix("budget=").strip("'") for p in self.points]
+        chart.points(
+            [
+                (p.peak, p.milliseconds, note, picture.COLOURS[not p.budget])
+                for p, note in zip(self.points, notes, strict=True)
+            ]
+        )
+        return chart
 
 
 @trace.boundary

@@ -1,4 +1,4 @@
-"""Pictures as SVG text: areas and points over two axes."""
+"""Pictures as SVG text: areas and points over two axes; and the base of reports that have one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from fiveloop.core import errors, ir
+from fiveloop.core import errors, ir, trace
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.remat.budget.amount import Units, unit_of
@@ -212,24 +213,50 @@ def _around(across: float, height: float, wide: float) -> list[tuple[float, floa
     return sorted([(end, low) for low in lows for end in ends], key=distance)
 
 
-def written(svg: str, path: str | Path | None, where: str) -> str:
-    """The picture; written to a file of type .svg, if one is given."""
-    if path is not None:
-        if not isinstance(path, str | PathLike):
-            raise TypeError(
-                f"{where}: path must be a str or a pathlib.Path that ends with .svg, got {path!r} of type "
-                f"{type(path).__name__}"
-            )
-        if Path(path).suffix != ".svg":
-            raise ValueError(
-                f"{where}: path must end with .svg, as pictures are SVG; got {str(path)!r}"
-            )
-        try:
-            Path(path).write_text(svg, encoding="utf-8")
-        except OSError as error:
-            raise OSError(
-                error.errno,
-                f"{where}: path must be that of a file that can be written, got {str(path)!r} ({error.strerror})"
-                f"{errors.at_source(ir.user_source())}",
-            ) from None
-    return svg
+class Report:
+    """What has a table, data and a picture; it prints as its table."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as dictionaries, lists, strings and numbers."""
+        raise NotImplementedError
+
+    def drawn(self) -> Picture:
+        """The picture."""
+        raise NotImplementedError
+
+    def to_json(self, **how: Any) -> str:
+        """`to_dict` as JSON; `how` goes to `json.dumps`."""
+        return str(lazy.json().dumps(self.to_dict(), **how))
+
+    @trace.boundary
+    def plot(self, path: str | Path | None = None) -> str:
+        """The report as an SVG picture; written to `path`, which ends with .svg, if it is given."""
+        svg = self.drawn().svg()
+        if path is not None:
+            _write(svg, path)
+        return svg
+
+    def _repr_svg_(self) -> str:
+        return self.plot()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _write(svg: str, path: object) -> None:
+    """Write a picture to a file of type .svg."""
+    if not isinstance(path, str | PathLike):
+        raise TypeError(
+            f"plot: path must be a str or a pathlib.Path that ends with .svg, got {path!r} of type "
+            f"{type(path).__name__}"
+        )
+    if Path(path).suffix != ".svg":
+        raise ValueError(f"plot: path must end with .svg, as pictures are SVG; got {str(path)!r}")
+    try:
+        Path(path).write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"plot: path must be that of a file that can be written, got {str(path)!r} ({error.strerror})"
+            f"{errors.at_source(ir.user_source())}",
+        ) from None
