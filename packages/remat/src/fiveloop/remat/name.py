@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, Value, ad, arrays, errors, ir, pytree, rules, trace, util
+from fiveloop.core import Jaxpr, Value, arrays, errors, ir, pytree, rules, trace, util
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
 

@@ -180,16 +180,9 @@ def _choose_as_python(
     return flat_function.call_as_python(branch, operands, {}, name)
 
 
-@trace.python_form(_choose_as_python)
-def _choose(
-    what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
-) -> T:
-    return _traced_choice(what, index, funs, operands, vmap)
-
-
 def _traced_choice(
-    what: str, index: Value, funs: Sequence[Callable[..., T]], operands: Any, vmap: str
-) -> T:
+    what: str, index: Value, funs: Sequence[Callable[..., Any]], operands: Any, vmap: str
+) -> Any:
     named = list(zip(_names(what, len(funs)), funs, strict=True))
     leaves, tree = flatten.flatten_arguments(
         operands, lambda path: f"{what}: operands{pytree.keystr(path)}"
@@ -204,7 +197,10 @@ def _traced_choice(
     operands = [*plan.closures.consts, *args, *plan.closures.refs]
     outs = iter(trace.bind(cond_p, index, *operands, params=replace(plan.params, vmap=vmap)))
     found = [next(outs) if k is None else flatten.as_result(operands[k]) for k in plan.handed]
-    return pytree.tree_unflatten(plan.out_tree, found)  # type: ignore[no-any-return]
+    return pytree.tree_unflatten(plan.out_tree, found)
+
+
+_choose = trace.python_form(_choose_as_python)(_traced_choice)
 
 
 @dataclass(frozen=True, slots=True)

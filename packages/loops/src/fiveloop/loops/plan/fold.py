@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.dataclass import dataclass, replace
-
 from fiveloop.loops.analysis import accesses, integers
 from fiveloop.loops.analysis.accesses import RefAccess, index_rules, is_access, is_whole
 from fiveloop.loops.names import OWN

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import Value, ad, ir, prims, rules, trace, transforms
+from fiveloop.core import ad, ir, prims, rules, trace, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.state import predicate
 
@@ -44,11 +44,6 @@ def mark_abstract_eval(avals: ir.Avals, p: MarkParams) -> ir.Typing:
     return [], frozenset([ProgressEffect()])
 
 
-def mark_jvp(primals: ad.Values, tangents: ad.Tangents, p: MarkParams) -> ad.Duals:
-    """The mark of the primal loop, which may be that of the tangents as well."""
-    return trace.bind(mark_p, *primals, params=p), []
-
-
 def mark_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: MarkParams) -> ad.Batched:
     """One bar for all lanes, as long as the longest."""
     longest = [
@@ -58,20 +53,17 @@ def mark_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: MarkParams
     return trace.bind(mark_p, *[x for x in longest if not x.ndim], params=p), []
 
 
-def mark_predicate(
-    pred: Value, operands: ad.Values, guard: predicate.Guard, p: MarkParams
-) -> list[Value]:
-    """The same mark: the loop runs for the lanes that it concerns."""
-    return trace.bind(mark_p, *operands, params=p)
-
-
 rules.define(
     mark_p,
     abstract_eval=mark_abstract_eval,
     lower=lambda ctx, operands, p: [],  # the loop around it has seen it
     impl=lambda values, p: [],  # bodies that run as Python have a bar of their own
-    jvp=mark_jvp,
+    # The loop of the values may be that of the tangents as well.
+    jvp=lambda primals, tangents, p: (trace.bind(mark_p, *primals, params=p), []),
     batch=mark_batch,
     transpose=rules.Refusal("it belongs to the loop that computes values"),
 )
-predicate.define_predicate(mark_p, mark_predicate)
+# The loop runs for the lanes that it concerns.
+predicate.define_predicate(
+    mark_p, lambda pred, operands, guard, p: trace.bind(mark_p, *operands, params=p)
+)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, overload
 
+import numpy as np
+
 from fiveloop.core import TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass, replace
@@ -14,11 +16,19 @@ from fiveloop.core.trace.modes import branches_as_python, python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.loops import common, record
-from fiveloop.loops.carry import changed_structure, changed_types, check_pair, is_pair
+from fiveloop.loops.carry import (
+    changed_structure,
+    changed_types,
+    check_pair,
+    counters,
+    is_pair,
+    next_carry,
+)
 from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, mark
-from fiveloop.loops.scan import as_python, lengths
+from fiveloop.loops.progress.bars import shown
+from fiveloop.loops.scan import lengths
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, check_steps, loop_of
 from fiveloop.state import AbstractRef, predicate
@@ -180,18 +190,41 @@ def _scan_as_python(asked: Scan) -> tuple[Any, ...]:
     is_known = count is None or isinstance(count, arrays.Concrete)
     is_python = is_known if branches_as_python() else asked.how.until is None and count is None
     taken = int(count) if isinstance(count, arrays.Concrete) else asked.steps
-    run = as_python.scan_as_python if taken and is_python else traced_scan
-    return run(asked)
+    return _run_steps(asked) if taken and is_python else traced_scan(asked)
 
 
-@python_form(_scan_as_python)
-def indexed_scan(asked: Scan) -> tuple[Any, ...]:
-    """The final carry and the stacked outputs; with `until` the number of steps taken, too."""
-    return traced_scan(asked)
+def _run_steps(asked: Scan) -> tuple[Any, ...]:
+    """As `indexed_scan`, step by step; of one at least."""
+    what, f, how, steps, count = asked.what, asked.f, asked.how, asked.steps, asked.count
+    carry, carry_tree = flatten.flatten_values(asked.init, f"{what}: {how.init}")
+    slices, xs_tree = flatten.flatten_values(asked.xs, f"{what}: xs")
+    rows: list[list[Value]] = []
+    ys_tree: Any = None
+    with shown(how.progress, steps) as step_done:
+        for i in counters(steps if count is None else int(count), how.reverse):
+            x = pytree.tree_unflatten(xs_tree, [x[i] for x in slices])
+            out = f(i, pytree.tree_unflatten(carry_tree, [flatten.as_result(c) for c in carry]), x)
+            check_pair(what, f, out)
+            carry = next_carry(what, "carry", f, carry, carry_tree, out[0])
+            ys, ys_tree = flatten.flatten_values(out[1], f"{what}: y")
+            common.check_values(f"{what}: y", out[1], ys)
+            rows.append(ys)
+            step_done()
+            if how.until is not None:
+                if bool(common.condition(f"{what}: until", "(carry)", how.until, out[0])):
+                    break
+    taken = len(rows)
+    empty = [[transforms.zeros_of(y.aval) for y in rows[-1]]] * (steps - taken)
+    rows = [*empty, *rows] if count is not None and how.reverse else [*rows, *empty]
+    columns = [c[::-1] if how.reverse else c for c in zip(*rows, strict=True)]
+    stacked = [prims.stack([common.strong(y) for y in column]) for column in columns]
+    final = [common.strong(x) for x in carry]
+    told = [] if how.until is None else [flatten.as_result(arrays.as_value(np.int32(taken)))]
+    return pytree.tree_unflatten(carry_tree, final), pytree.tree_unflatten(ys_tree, stacked), *told
 
 
 def traced_scan(asked: Scan) -> tuple[Any, ...]:
-    """The same as one loop, traced."""
+    """As `indexed_scan`, as one loop."""
     what, f, how, steps, count = asked.what, asked.f, asked.how, asked.steps, asked.count
     carry, carry_tree = flatten.flatten_values(asked.init, f"{what}: {how.init}")
     slices, xs_tree = flatten.flatten_values(asked.xs, f"{what}: xs")
@@ -220,6 +253,10 @@ def traced_scan(asked: Scan) -> tuple[Any, ...]:
         pytree.tree_unflatten(plan.ys_tree, stacks),
         *map(flatten.as_result, stop[1:]),
     )
+
+
+indexed_scan = python_form(_scan_as_python)(traced_scan)
+"""The final carry and the stacked outputs; with `until` the number of steps taken, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
-from fiveloop.core import Jaxpr, TreeDef, Value, ad, ir, pytree, trace
+import numpy as np
+
+from fiveloop.core import Jaxpr, TreeDef, Value, ad, arrays, ir, pytree, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.stage import Staged
 from fiveloop.loops import common, names, options
-from fiveloop.loops.carry import changed_structure, to_keep_types
+from fiveloop.loops.carry import changed_structure, next_carry, to_keep_types
 from fiveloop.loops.options import Limits, as_progress, check_checkpoints
 from fiveloop.loops.primitives.while_loop import WhileParams, while_p
 from fiveloop.loops.progress.api import Progress, Shown, mark
+from fiveloop.loops.progress.bars import shown
 from fiveloop.loops.record import EMPTY, MACHINERY, Called, Decision, Record
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, check_steps
 from fiveloop.loops.while_loop import bounded
-from fiveloop.loops.while_loop.as_python import while_as_python
 from fiveloop.loops.while_loop.handler import asking_last
 
 STEP = "plan"
@@ -77,10 +80,22 @@ class While:
 
 
 def _while_as_python(asked: While) -> Any:
-    """As `while_loop`; where lanes may differ, it is traced."""
+    """As `while_loop`, on a condition that is known; where lanes may differ, it is traced."""
     if not trace.branches_as_python():
         return traced_while(asked)
-    return while_as_python(asked.cond, asked.body, asked.init, asked.bar, asked.limits.steps)
+    leaves, tree = flatten.flatten_values(asked.init, "while_loop: init_val")
+    with shown(asked.bar) as step_done:
+        for k in count():
+            val = pytree.tree_unflatten(tree, [flatten.as_result(x) for x in leaves])
+            if not bool(common.condition("while_loop: cond_fun", "(val)", asked.cond, val)):
+                break
+            if k == asked.limits.steps:
+                bounded.tell_of_bound(arrays.as_value(np.bool_(False)), k)
+                break
+            out = flatten.call_user("while_loop: body_fun", "(val)", asked.body, val)
+            leaves = next_carry("while_loop", "val", asked.body, leaves, tree, out)
+            step_done()
+    return val
 
 
 @trace.boundary
@@ -130,14 +145,8 @@ def while_loop(
     return refs.whole(while_of(While(cond, step, refs.values, bar, limits=limits)))  # type: ignore[no-any-return]
 
 
-@trace.python_form(_while_as_python)
-def while_of(asked: While) -> Any:
-    """As `while_loop`, of a value without Refs."""
-    return traced_while(asked)
-
-
 def traced_while(asked: While) -> Any:
-    """The same as one loop, traced."""
+    """As `while_loop`, of a value without Refs, as one loop."""
     limits, written = asked.limits, asked.written
     init, tree = flatten.flatten_values(asked.init, "while_loop: init_val")
     given = tuple([x.aval for x in init])
@@ -160,6 +169,10 @@ def traced_while(asked: While) -> Any:
         for x, y, (n, k) in zip(carry, outs, handed, strict=True)
     ]
     return pytree.tree_unflatten(tree, outs)
+
+
+while_of = trace.python_form(_while_as_python)(traced_while)
+"""As `while_loop`, of a value without Refs."""
 
 
 @dataclass(frozen=True, slots=True)

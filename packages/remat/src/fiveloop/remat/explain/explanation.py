@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-
 from typing import Any, Literal
 
 from fiveloop.core import Jaxpr, ir, prims, rules, trace
 from fiveloop.core.api import flatten
-
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import BYTES, Choice, shown, shown_time
 from fiveloop.remat.buffers import Buffer, Timeline

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
 from typing import Any
 
 import numpy as np
 
 from fiveloop.core import trace, transforms
 from fiveloop.core.api import flatten
-
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies as known
 from fiveloop.remat import residuals

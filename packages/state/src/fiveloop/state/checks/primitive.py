@@ -58,14 +58,6 @@ def check_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: CheckPara
     return trace.bind(check_p, *moved, params=replace(p, lanes=p.lanes + 1)), []
 
 
-def check_predicate(
-    pred: Value, operands: ad.Values, guard: predicate.Guard, p: CheckParams
-) -> list[Value]:
-    """Nothing fails where the condition does not hold."""
-    holds, *values = operands
-    return trace.bind(check_p, prims.bitwise_or(holds, prims.bitwise_not(pred)), *values, params=p)
-
-
 def check_handler(
     handling: handlers.Handling, ref: Value, operands: ad.Values, p: CheckParams
 ) -> list[Value]:
@@ -105,4 +97,10 @@ rules.define(
     batch=check_batch,
 )
 handlers.define_handler(check_p, check_handler)
-predicate.define_predicate(check_p, check_predicate)
+# Nothing fails where the condition does not hold.
+predicate.define_predicate(
+    check_p,
+    lambda pred, xs, guard, p: trace.bind(
+        check_p, prims.bitwise_or(xs[0], prims.bitwise_not(pred)), *xs[1:], params=p
+    ),
+)

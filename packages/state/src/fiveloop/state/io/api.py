@@ -3,20 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast, overload
 from typing import Literal as OneOf
 
 import numpy as np
 
 from fiveloop.core import Value, arrays, ir, pytree, trace
 from fiveloop.core.api import flatten
-from fiveloop.state.io import host, primitive, printing, types
+from fiveloop.core.api.flatten import ShapeDtype
+from fiveloop.core.util import Fun
+from fiveloop.state.io import host, primitive, printing
 from fiveloop.state.refs import Ref
 
 Vmap = OneOf["lanes", "stacked"]
+K = TypeVar("K")
 
 
-@types.host_function
+class HostFunction(Protocol):
+    """The type of `callback` and `pure_callback`; a pytree of another kind is to be cast."""
+
+    @overload
+    def __call__(self, fun: Fun, result_shape_dtypes: None, *args: Any, **kwargs: Any) -> None: ...
+    @overload
+    def __call__(
+        self, fun: Fun, result_shape_dtypes: ShapeDtype | Value, *args: Any, **kwargs: Any
+    ) -> Value: ...
+    @overload
+    def __call__(
+        self,
+        fun: Fun,
+        result_shape_dtypes: tuple[ShapeDtype, ShapeDtype],
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Value, Value]: ...
+    @overload
+    def __call__(
+        self, fun: Fun, result_shape_dtypes: tuple[ShapeDtype, ...], *args: Any, **kwargs: Any
+    ) -> tuple[Value, ...]: ...
+    @overload
+    def __call__(
+        self, fun: Fun, result_shape_dtypes: list[ShapeDtype], *args: Any, **kwargs: Any
+    ) -> list[Value]: ...
+    @overload
+    def __call__(
+        self, fun: Fun, result_shape_dtypes: dict[K, ShapeDtype], *args: Any, **kwargs: Any
+    ) -> dict[K, Value]: ...
+    @overload
+    def __call__(
+        self, fun: Fun, result_shape_dtypes: object, *args: Any, **kwargs: Any
+    ) -> pytree.Pytree: ...
+
+
+def host_function(fun: Callable[..., Any]) -> HostFunction:
+    """The function, with its type."""
+    return cast(HostFunction, fun)
+
+
+@host_function
 @trace.boundary
 def callback(
     fun: Callable[..., Any],
@@ -52,7 +95,7 @@ def callback(
     return _called("callback", fun, result_shape_dtypes, args, kwargs, kind, vmap)
 
 
-@types.host_function
+@host_function
 @trace.boundary
 def pure_callback(
     fun: Callable[..., Any],

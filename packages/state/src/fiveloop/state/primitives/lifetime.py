@@ -56,11 +56,6 @@ def new_ref_jvp(primals: ad.Values, tangents: ad.Tangents, p: NewRefParams) -> a
     return [ref], [ref_of(transforms.instantiate(tangents[0]), holds_tangent=True)]
 
 
-def new_ref_transpose(cts: ad.Tangents, operands: ad.Operands, p: NewRefParams) -> ad.Cotangents:
-    """What the Ref's accumulator has gathered is the cotangent of what it was made from."""
-    return [cts[0] if isinstance(operands[0], ad.UndefinedPrimal) else None]
-
-
 def new_ref_batch(
     size: int, operands: ad.Values, dims: ad.BatchAxes, p: NewRefParams
 ) -> ad.Batched:
@@ -88,11 +83,9 @@ def freeze_impl(values: ad.Values, p: ir.NoParams) -> list[Value]:
 
 def freeze_jvp(primals: ad.Values, tangents: ad.Tangents, p: ir.NoParams) -> ad.Duals:
     """Freeze both Refs."""
-    out = trace.bind1(freeze_p, *primals)
+    out, (t,) = trace.bind1(freeze_p, *primals), tangents
     return [out], [
-        transforms.zero_like(out)
-        if isinstance(tangents[0], ad.Zero)
-        else trace.bind1(freeze_p, tangents[0])
+        transforms.zero_like(out) if isinstance(t, ad.Zero) else trace.bind1(freeze_p, t)
     ]
 
 
@@ -111,7 +104,8 @@ rules.define(
     impl=lambda values, p: [refs.EagerRef(values[0], p.differentiable)],
     jvp=new_ref_jvp,
     batch=new_ref_batch,
-    transpose=new_ref_transpose,
+    # The Ref's accumulator has gathered the cotangent of what the Ref was made from.
+    transpose=lambda cts, xs, p: [cts[0] if isinstance(xs[0], ad.UndefinedPrimal) else None],
 )
 rules.define(
     freeze_p,
