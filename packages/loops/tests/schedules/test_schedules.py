@@ -13,9 +13,8 @@ import fiveloop.numpy as fnp
 from fiveloop.loops.schedules.binomial import Binomial, advances, reach, reached, split
 from fiveloop.loops.schedules.integers import Integer
 from fiveloop.loops.schedules.online import Online
-from fiveloop.loops.schedules.periodic import Periodic, shortest_tape
+from fiveloop.loops.schedules.periodic import Periodic, TwoLevel, best_period, shortest_tape
 from fiveloop.loops.schedules.simulation import advanced, evaluations
-from fiveloop.loops.schedules.two_level import TwoLevel, best_period
 
 # Some lengths up to 10^5, evenly spread in their logarithm.
 LENGTHS = sorted({round(3 * (10**5 / 3) ** (k / 60)) for k in range(61)})

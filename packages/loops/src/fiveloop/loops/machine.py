@@ -24,8 +24,7 @@ from fiveloop.loops.primitives.while_loop import kept_avals, parts, while_p
 from fiveloop.loops.record import Decision, shown_aval
 from fiveloop.loops.replay.dce import needed
 from fiveloop.loops.schedules import binomial, simulation
-from fiveloop.loops.store import ZERO, Store, for_each, loop, named
-from fiveloop.loops.sweep import swept
+from fiveloop.loops.store import ZERO, Store, for_each, loop, named, swept
 from fiveloop.state import AbstractRef, api, discharge, handlers
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fiveloop.core import Jaxpr, Value, ad, ir, trace, transforms
 from fiveloop.loops.primitives.for_loop import ForParams, for_p, step_number
-from fiveloop.state import lead
+from fiveloop.state import handlers
 from fiveloop.state.handlers import Handling
 
 
 def for_handler(handling: Handling, ref: Value, operands: ad.Values, p: ForParams) -> list[Value]:
     """Loop with the Ref in front of the others."""
-    return lead.bind_led(for_p, ref, operands, p, lambda body: _handled(handling, p))
+    return handlers.bind_led(for_p, ref, operands, p, lambda body: _handled(handling, p))
 
 
 @ir.once_per(lambda h, p: (p.body, h, p.first_ref, p.reverse, p.nsteps, p.counted, p.lanes))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, ad, arrays, ir, prims, pytree, transforms, util
+from fiveloop.core import TreeDef, Value, ad, arrays, errors, ir, prims, pytree, transforms, util
 from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import branches_as_python, python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage, stage_closed
+from fiveloop.core.trace.tracer import Tracer
 from fiveloop.loops import common, record
 from fiveloop.loops.carry import (
     changed_structure,
@@ -24,11 +25,11 @@ from fiveloop.loops.carry import (
     is_pair,
     next_carry,
 )
+from fiveloop.loops.common import check_one_size
 from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
 from fiveloop.loops.progress.api import Shown, mark
 from fiveloop.loops.progress.bars import shown
-from fiveloop.loops.scan import lengths
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import Loop, TracedBody, check_steps, loop_of
 from fiveloop.state import AbstractRef, predicate
@@ -121,7 +122,7 @@ def scan(
     if until is not None:
         flatten.check_callable("scan: until", until)
     slices, _ = flatten.flatten_values(xs, "scan: xs")
-    count = lengths.computed(length, xs, until is not None)
+    count = computed_length(length, xs, until is not None)
     steps = _steps(xs, slices, length if count is None else None)
     turn = check_unroll("scan", unroll, steps)
     bar = as_progress("scan", progress)
@@ -397,9 +398,50 @@ def _trace(step: _Step, given: ir.Avals, x_avals: ir.Avals) -> tuple[Staged, lis
 
 
 def _steps(xs: Any, slices: ad.Values, length: Any) -> int:
-    sizes = lengths.leading_axes("scan", xs, slices)
+    sizes = leading_axes("scan", xs, slices)
     if length is not None:
         sizes["length"] = check_steps("scan: length", length)
     if not sizes:
         raise ValueError("scan: without xs, length must say how many steps there are")
-    return lengths.common_length("scan", sizes)
+    return common_length("scan", sizes)
+
+
+def computed_length(length: Any, xs: Any, ends: bool) -> Value | None:
+    """The number of steps if it is computed, None if it is known; it is at most as many as there are slices.
+
+    `ends` says that the loop has a condition that ends it.
+    """
+    sizes = [x.shape[0] for x in pytree.tree_leaves(xs) if getattr(x, "shape", ())]
+    if not isinstance(length, Value) or not (sizes or isinstance(length, Tracer)):
+        return None
+    if length.ndim or length.dtype.kind not in "iu":
+        raise TypeError(f"scan: length must be an integer scalar, got {length.aval}")
+    if ends:
+        raise TypeError(
+            f"scan: length must be an integer known while tracing where `until` is given, got {length!r}; "
+            f"{errors.STATIC}"
+        )
+    if not sizes:
+        raise TypeError(
+            f"scan: without xs, length must be an integer known while tracing, which says how long the ys are, got "
+            f"{length!r}; {errors.STATIC}, or use `fori_loop`"
+        )
+    return prims.convert(prims.clamp(0, prims.convert(length, np.int64), min(sizes)), np.int32)
+
+
+def leading_axes(what: str, xs: Any, leaves: ad.Values) -> dict[str, int]:
+    """The length of the first axis of each leaf, by its name; one without axes is refused."""
+    sizes: dict[str, int] = {}
+    for x, (path, _) in zip(leaves, pytree.tree_flatten_with_path(xs)[0], strict=True):
+        if not x.ndim:
+            raise ValueError(
+                f"{what}: xs{pytree.keystr(path)} has no axis to {what} over, its type is {x.aval}"
+            )
+        sizes[f"xs{pytree.keystr(path)}"] = x.shape[0]
+    return sizes
+
+
+def common_length(what: str, sizes: Mapping[str, int]) -> int:
+    """The number that all of them name."""
+    check_one_size(f"{what}: leading axes", sizes)
+    return check_steps(f"{what}: the number of steps", next(iter(sizes.values())))

@@ -22,7 +22,7 @@ from fiveloop.loops.options import (
     check_unroll,
 )
 from fiveloop.loops.progress.api import Progress, Shown, mark
-from fiveloop.loops.scan import api, lengths
+from fiveloop.loops.scan import api
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.loops.tracing import check_steps
 from fiveloop.loops.while_loop.api import While, Written, while_of
@@ -201,7 +201,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     if not leaves:
         raise ValueError(f"map: xs must hold at least one array, got {tree}")
     how = How(progress=as_progress("map", progress))
-    steps = lengths.common_length("map", lengths.leading_axes("map", xs, leaves))
+    steps = api.common_length("map", api.leading_axes("map", xs, leaves))
     if batch_size is None:
         out: Y = api.scan_of(Scan("map", _mapped(f, f), (), xs, steps, how))[1]
         return out

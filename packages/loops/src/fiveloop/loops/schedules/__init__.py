@@ -12,7 +12,7 @@ steps, in the slots that are free by then. The schedules differ in the states th
 - `binomial.Binomial`: the initial state alone; for a count that is known, or counted first.
 - `online.Online`: a grid that grows coarser while the loop runs; for a count that is not known.
 - `periodic.Periodic`: the state before each tape.
-- `two_level.TwoLevel`: a grid in a slower store; the fast slots reverse the steps between.
+- `periodic.TwoLevel`: a grid in a slower store; the fast slots reverse the steps between.
 
 All of it is arithmetic on integers, which may be Python's or traced scalars: `simulation` counts with the functions
 that a compiled loop follows.
@@ -20,5 +20,4 @@ that a compiled loop follows.
 
 from .binomial import Binomial as Binomial
 from .online import Online as Online
-from .periodic import Periodic as Periodic
-from .two_level import TwoLevel as TwoLevel
+from .periodic import Periodic as Periodic, TwoLevel as TwoLevel

@@ -10,7 +10,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, arrays, ir, trace, transforms
 from fiveloop.loops.primitives.while_loop import WhileParams, parts, while_p
-from fiveloop.state import handlers, lead, predicate
+from fiveloop.state import handlers, predicate
 
 
 def while_handler(
@@ -34,10 +34,10 @@ def _looped(
     handling: handlers.Handling, ref: Value, operands: ad.Values, p: WhileParams, counts: bool
 ) -> list[Value]:
     first = p.first_ref
-    body = lead.lead_at(handling.thread(p.body), first)
+    body = handlers.lead_at(handling.thread(p.body), first)
     if counts:
         body = _in_steps(body, handling, p)
-    params = replace(p, cond=lead.lead_at(handling.thread(p.cond), first), body=body)
+    params = replace(p, cond=handlers.lead_at(handling.thread(p.cond), first), body=body)
     return trace.bind(while_p, *operands[:first], ref, *operands[first:], params=params)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, rules, trace, transforms, util
 from fiveloop.core.dataclass import dataclass
-from fiveloop.state import lead, primitives
+from fiveloop.state import handlers, primitives
 from fiveloop.state.predicate.gate import follow, gate
 from fiveloop.state.predicate.live import live
 
@@ -208,7 +208,7 @@ def call_predicate(
     def led(body: Jaxpr) -> Jaxpr:
         return predicated(body, guard.of(body, operands))
 
-    return lead.bind_led(prim, pred, operands, p, led)
+    return handlers.bind_led(prim, pred, operands, p, led)
 
 
 def _matters(eqn: ir.Eqn) -> bool:
