@@ -235,7 +235,7 @@ def call_split(
     staged_ins = [*residuals, *util.select_by(cut.staged_in, eqn.invars)]
     staged_outs = util.select_by(cut.out_staged, eqn.outvars)
 
-    def half(jaxpr: ir.Jaxpr, ins: Sequence[ir.Atom], outs: Sequence[ir.Var]) -> ir.Eqn:
+    def half(jaxpr: ir.Jaxpr, ins: ir.Atoms, outs: ir.Vars) -> ir.Eqn:
         return rules.new_eqn(eqn.primitive, ins, replace(p, jaxpr=jaxpr), outs, eqn.source)
 
     known = half(known_jaxpr, known_ins, [*known_outs, *saved])
@@ -276,7 +276,7 @@ def set_apart(
 
 
 def forward_residuals(
-    cut: transforms.Split, eqn: ir.Eqn, known_outs: Sequence[ir.Var]
+    cut: transforms.Split, eqn: ir.Eqn, known_outs: ir.Vars
 ) -> tuple[ir.Jaxpr, list[ir.Var], list[ir.Atom]]:
     """The known half without the residuals that are at hand outside; the others' variables; all residuals.
 

@@ -475,7 +475,7 @@ def new_eqn(
     prim: ir.Primitive[Any],
     invars: Sequence[Atom],
     params: Any,
-    outvars: Sequence[ir.Var] | None = None,
+    outvars: ir.Vars | None = None,
     source: Source | None = None,
 ) -> ir.Eqn:
     """An equation whose types and effects are those of its abstract_eval; new output variables unless given.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from operator import index
-from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Literal, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 
 from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api.flatten import argument_name, check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
+from fiveloop.core.util import P, R
 from fiveloop.loops.common import (
     as_choice,
     as_count,
@@ -25,8 +26,6 @@ from fiveloop.loops.progress.api import Shown
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.state import Ref
 
-P = ParamSpec("P")
-R = TypeVar("R")
 X = TypeVar("X")
 Y = TypeVar("Y")
 Reduction = Literal["mean", "sum", "max", "min", "stack"]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from operator import index
-from typing import Any, TypeVar
+from typing import Any
 
 from fiveloop.core import TreeDef, Value, ir, prims, pytree, trace
 from fiveloop.core.api.flatten import as_result, call_user, check_callable, flatten_values
+from fiveloop.core.util import T
 from fiveloop.loops import common
 from fiveloop.loops.options import How, Scan
 from fiveloop.loops.scan.api import scan_of
 from fiveloop.state import Ref
 
-T = TypeVar("T")
 Leaves = list[Value]
 Combine = Callable[[Leaves, Leaves], Leaves]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, wraps
 from operator import index
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,8 @@ from fiveloop.core import (
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
+from fiveloop.core.util import T
 from fiveloop.state import Ref, api, predicate
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def reached(
     body: ir.Jaxpr,
     given: Sequence[bool],
     states: Sequence[bool],
-    find: Callable[[ir.Jaxpr, Sequence[ir.Var], Sequence[ir.Var]], Collection[ir.Var]],
+    find: Callable[[ir.Jaxpr, ir.Vars, ir.Vars], Collection[ir.Var]],
 ) -> util.Mask:
     """Which inputs of a body after its counter are reached in some step from those given, of the others only states.
 

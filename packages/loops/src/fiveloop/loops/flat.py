@@ -120,7 +120,7 @@ class _Block:
         pure = [e for e in self.eqns if not e.effects and known.issuperset(e.outvars)]
         return ir.prune(pure, self.choices)
 
-    def go_on(self, eqns: Sequence[ir.Eqn]) -> dict[ir.Var, ir.Atom]:
+    def go_on(self, eqns: ir.Eqns) -> dict[ir.Var, ir.Atom]:
         """Add equations of a block that comes after it; what its variables are here."""
         names = dict(self.sets)
         self.eqns += ir.copied_eqns(eqns, names)
@@ -236,9 +236,7 @@ class _Flow:
 
         return trace.stage_closed(run, [a.aval for a in self.eqn.invars], self.eqn.params.body.name)
 
-    def _params(
-        self, consts: Sequence[ir.Var], held: Sequence[ir.Var], refs: Sequence[ir.Var]
-    ) -> WhileParams:
+    def _params(self, consts: ir.Vars, held: ir.Vars, refs: ir.Vars) -> WhileParams:
         """The loop over the blocks, which carries the number of the next one.
 
         cond, body : [*consts, next, *held, *refs] -> [pred], [next, *held]
@@ -348,7 +346,7 @@ class _Flow:
         self.end.next, self.end.sets = way, dict(sets)
         self.end = at
 
-    def _inlined(self, jaxpr: Jaxpr, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
+    def _inlined(self, jaxpr: Jaxpr, operands: ir.Atoms) -> list[ir.Atom]:
         """The results of a jaxpr, whose equations are added to the last block, or become new ones."""
         names: dict[ir.Var, ir.Atom] = dict(zip(jaxpr.invars, operands, strict=True))
         for eqn in jaxpr.eqns:
@@ -397,13 +395,13 @@ class _Flow:
             if eqn.primitive is while_p or p.slots is not None:
                 self.untaped |= ir.touched_refs(eqn) & self.changed
 
-    def _while(self, p: WhileParams, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
+    def _while(self, p: WhileParams, operands: ir.Atoms) -> list[ir.Atom]:
         """The carried values after a `while`; before it and at the end of a step it asks for another step."""
         consts, carry, refs = parts(p, operands)
         held = [ir.Var(v.aval.strong(), v.hint) for v in parts(p, p.body.invars)[1]]
         step, after = self._new_block(), self._new_block()
 
-        def ask(carry: Sequence[ir.Atom], at: _Block) -> None:
+        def ask(carry: ir.Atoms, at: _Block) -> None:
             (holds,) = self._inlined(p.cond, [*consts, *carry, *refs])
             self._leave(_Choice(holds, [after, step]), zip(held, carry, strict=True), at)
 
@@ -411,7 +409,7 @@ class _Flow:
         ask(self._inlined(p.body, [*consts, *held, *refs]), after)
         return [*held]
 
-    def _for(self, p: ForParams, operands: Sequence[ir.Atom]) -> list[ir.Atom]:
+    def _for(self, p: ForParams, operands: ir.Atoms) -> list[ir.Atom]:
         """The final states of a `for`; they are in Refs of their own."""
         p = stateful(p)
         consts, states = util.split_list(operands, [p.num_consts])

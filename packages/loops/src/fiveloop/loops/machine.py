@@ -219,7 +219,7 @@ def without_replays(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with loops in the place of its replays, in nested jaxprs too; itself if there are none."""
     used = ir.used_by(jaxpr.eqns, jaxpr.outvars)
 
-    def change(eqn: ir.Eqn) -> tuple[Sequence[ir.Eqn], Sequence[ir.Atom]] | None:
+    def change(eqn: ir.Eqn) -> tuple[ir.Eqns, ir.Atoms] | None:
         if eqn.primitive is replay_p:
             with trace.keep_source() as set_source:
                 set_source(eqn.source)

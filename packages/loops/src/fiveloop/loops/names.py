@@ -27,7 +27,7 @@ def closure_names(funs: Sequence[object], values: ad.Values) -> list[str]:
     return [found.get(id(x), "closed over") for x in values]
 
 
-def name_inputs(binders: Sequence[ir.Var], names: Iterable[str]) -> None:
+def name_inputs(binders: ir.Vars, names: Iterable[str]) -> None:
     """Give the inputs of a body the names that they have in the user's program."""
     for v, name in zip(binders, names, strict=False):
         v.hint = name

@@ -121,8 +121,8 @@ class Planned:
     """A loop after a planning step: equations before it, the loop, equations after it, and the decisions."""
 
     loop: ir.Eqn
-    before: Sequence[ir.Eqn] = ()
-    after: Sequence[ir.Eqn] = ()
+    before: ir.Eqns = ()
+    after: ir.Eqns = ()
     told: list[Decision] = field(default_factory=list)
 
     @property
@@ -131,7 +131,7 @@ class Planned:
         return [*self.before, self.loop, *self.after]
 
 
-def names_of(binders: Sequence[ir.Var]) -> list[str]:
+def names_of(binders: ir.Vars) -> list[str]:
     """The names of a loop's operands, which its binders have; one without a name is known by its number."""
     return [v.hint or f"operand {k}" for k, v in enumerate(binders)]
 

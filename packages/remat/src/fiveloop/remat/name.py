@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, pytree, rules, trace, util
 from fiveloop.core.backend import lazy
 from fiveloop.core.dataclass import dataclass
-
-T = TypeVar("T")
+from fiveloop.core.util import T
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, TypeGuard, TypeVar, overload
+from typing import Any, TypeGuard, overload
 
 import numpy as np
 
@@ -16,11 +16,10 @@ from fiveloop.core.dataclass import dataclass
 from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
 from fiveloop.core.ir.indexer import Indexer
+from fiveloop.core.util import T
 from fiveloop.state import primitives, views
 from fiveloop.state.errors import frozen, not_frozen
 from fiveloop.state.refs import ACCESS, EagerRef, FrozenNote, Ref
-
-T = TypeVar("T")
 
 
 @overload

@@ -7,9 +7,10 @@ from .avals import size_of, strided_size
 from .axes import NamedAxis, NamedAxisEffect, axes_in, axes_of, batch_axis, params_with_axes
 from .axes import unbound
 from .jaxpr import Effect, Effects, NO_EFFECTS, PositionalEffect, Typing, effects_text
-from .jaxpr import map_positions, mutated_positions, returning, Atom, Constant, Eqn, Jaxpr, Label
-from .jaxpr import Literal, NO_PARAMS, NoParams, Primitive, Var, all_atoms, effects_of, has_effect
-from .jaxpr import is_scalar, jaxprs_in, key_of, once_per, once_per_jaxpr, used_vars, vars_in_order
+from .jaxpr import map_positions, mutated_positions, returning, Atom, Atoms, Constant, Eqn, Eqns
+from .jaxpr import Jaxpr, Label, Literal, NO_PARAMS, NoParams, Primitive, Var, Vars, all_atoms
+from .jaxpr import effects_of, has_effect, is_scalar, jaxprs_in, key_of, once_per, once_per_jaxpr
+from .jaxpr import used_vars, vars_in_order
 from .jaxpr import with_jaxprs
 from .graph import acts, changed_refs, holding, invariant, maker, makers, must_stay, mutated, needed
 from .graph import primitives_in, prune, reachable, touched_refs, use_counts, used_by, users

@@ -56,7 +56,7 @@ def holding(*prims: ir.Primitive[Any]) -> Callable[[ir.Jaxpr], bool]:
 
 
 @ir.once_per_jaxpr
-def users(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, Sequence[ir.Eqn]]:
+def users(jaxpr: ir.Jaxpr) -> Mapping[ir.Var, ir.Eqns]:
     """The equations that use each variable, each once, in order. Remembered on the jaxpr.
 
     >>> jaxpr = make_jaxpr(lambda x: x * x + 1.0)(1.0)
@@ -115,9 +115,7 @@ def acts(eqn: ir.Eqn) -> bool:
 Keep = Callable[[ir.Eqn, set[ir.Var]], ir.Eqn | None]
 
 
-def needed(
-    eqns: Sequence[ir.Eqn], outs: Iterable[ir.Atom], keep: Keep
-) -> tuple[list[ir.Eqn], set[ir.Var]]:
+def needed(eqns: ir.Eqns, outs: Iterable[ir.Atom], keep: Keep) -> tuple[list[ir.Eqn], set[ir.Var]]:
     """The equations that `keep` leaves, asked from the last to the first, and the variables that these and `outs` use.
 
     `keep` is given an equation and the variables used after it, and gives what is left of the equation, if anything.
@@ -131,7 +129,7 @@ def needed(
     return kept[::-1], used
 
 
-def prune(eqns: Sequence[ir.Eqn], outs: Sequence[ir.Atom]) -> list[ir.Eqn]:
+def prune(eqns: ir.Eqns, outs: ir.Atoms) -> list[ir.Eqn]:
     """The equations that `outs` need, and those with effects that must stay; equations stay whole."""
 
     def keep(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
@@ -209,7 +207,7 @@ def copied_eqns(eqns: Iterable[ir.Eqn], names: MutableMapping[ir.Var, ir.Atom]) 
     return made
 
 
-def inlined(jaxpr: ir.Jaxpr, operands: Sequence[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Atom]]:
+def inlined(jaxpr: ir.Jaxpr, operands: ir.Atoms) -> tuple[list[ir.Eqn], list[ir.Atom]]:
     """The equations of a jaxpr on other operands, in variables of their own, and their results.
 
     >>> called = make_jaxpr(lambda x: x * 2.0)(1.0)
@@ -227,7 +225,7 @@ def inlined(jaxpr: ir.Jaxpr, operands: Sequence[ir.Atom]) -> tuple[list[ir.Eqn],
 
 
 def replaced(
-    jaxpr: ir.Jaxpr, change: Callable[[ir.Eqn], tuple[Sequence[ir.Eqn], Sequence[ir.Atom]] | None]
+    jaxpr: ir.Jaxpr, change: Callable[[ir.Eqn], tuple[ir.Eqns, ir.Atoms] | None]
 ) -> ir.Jaxpr:
     """The jaxpr with other equations, and what they give, in the place of those that `change` has an answer for.
 

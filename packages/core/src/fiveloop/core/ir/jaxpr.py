@@ -180,6 +180,8 @@ class Literal:
 
 
 Atom = Var | Literal
+Vars: TypeAlias = Sequence[Var]
+Atoms: TypeAlias = Sequence[Atom]
 
 
 class Label:
@@ -263,6 +265,9 @@ class Eqn:
         return Eqn(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})
 
 
+Eqns: TypeAlias = Sequence[Eqn]
+
+
 class Jaxpr:
     """A closed, typed program: `invars` to `outvars` by `eqns`, with effects that name positions of `invars`.
 
@@ -274,9 +279,9 @@ class Jaxpr:
 
     def __init__(
         self,
-        invars: Sequence[Var],
-        eqns: Sequence[Eqn],
-        outvars: Sequence[Atom],
+        invars: Vars,
+        eqns: Eqns,
+        outvars: Atoms,
         name: str = "",
         *,
         effects: Effects | None = None,
@@ -375,7 +380,7 @@ def key_of(literal: Literal) -> Hashable:
     return (literal.aval, value.host.tobytes()) if is_scalar(literal) else id(value)
 
 
-def effects_of(invars: Sequence[Var], eqns: Iterable[Eqn]) -> Effects:
+def effects_of(invars: Vars, eqns: Iterable[Eqn]) -> Effects:
     """The effects of equations, as positions of the binders; those on inner variables stay inside."""
     place: dict[Atom, int] = {v: i for i, v in enumerate(invars)}
     out: set[Any] = set()

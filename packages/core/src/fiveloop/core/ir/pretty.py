@@ -75,7 +75,7 @@ class Names:
         """The array constants: their names and types."""
         return [f"{name}:{literal.aval}" for name, literal in self._consts.values()]
 
-    def effect(self, effect: ir.Effect, operands: Sequence[ir.Atom]) -> str:
+    def effect(self, effect: ir.Effect, operands: ir.Atoms) -> str:
         """An effect by the name of the operand that it is on: `Read<r>`."""
         kind = type(effect).__name__.removesuffix("Effect")
         inside = [_value(x) for f, x in _given(effect) if f.name != "position"]
@@ -83,7 +83,7 @@ class Names:
             inside.insert(0, self.atom(operands[effect.position]))
         return f"{kind}<{', '.join(inside)}>" if inside else kind
 
-    def effects(self, effects: Iterable[ir.Effect], operands: Sequence[ir.Atom]) -> list[str]:
+    def effects(self, effects: Iterable[ir.Effect], operands: ir.Atoms) -> list[str]:
         """Effects by name, in the order of their operands."""
         named = [(getattr(e, "position", -1), self.effect(e, operands)) for e in effects]
         return [name for _, name in sorted(named)]

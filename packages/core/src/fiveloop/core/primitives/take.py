@@ -290,7 +290,7 @@ def _take_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: TakeParam
     return [trace.bind1(take_p, x, *moved, params=replace(p, indexer=indexer))], [place]
 
 
-def place_of(eqn: ir.Eqn, names: ir.Names, index: Sequence[ir.Atom]) -> str:
+def place_of(eqn: ir.Eqn, names: ir.Names, index: ir.Atoms) -> str:
     """The first operand of an equation at an index, as it is written: `a[i, 2:5]`."""
     x = eqn.invars[0]
     inside = eqn.params.indexer.pretty([names.atom(a) for a in index], x.aval.shape)

@@ -27,7 +27,7 @@ def dce(
     """
     outs = util.select_by(used_outs, jaxpr.outvars)
     done = all(used_outs) and jaxpr.remembers(_MINIMAL)
-    eqns: Sequence[ir.Eqn] = jaxpr.eqns
+    eqns: ir.Eqns = jaxpr.eqns
     if done:
         used = ir.used_by(eqns, outs)
     else:
@@ -41,7 +41,7 @@ def dce(
     return made, mask
 
 
-def with_equations(jaxpr: ir.Jaxpr, eqns: Sequence[ir.Eqn]) -> ir.Jaxpr:
+def with_equations(jaxpr: ir.Jaxpr, eqns: ir.Eqns) -> ir.Jaxpr:
     """The jaxpr with other equations, but for those that nothing uses any more; itself if they are the same."""
     if len(eqns) == len(jaxpr.eqns) and all(map(is_, eqns, jaxpr.eqns)):
         return jaxpr
@@ -62,7 +62,7 @@ passes.register_pass(
 )
 
 
-def _left_of(eqns: Sequence[ir.Eqn]) -> Keep:
+def _left_of(eqns: ir.Eqns) -> Keep:
     """What is left of an equation, given the variables used after it; it need not change made Refs not used."""
     made = {v for eqn in eqns for v in eqn.outvars if v.aval.accumulates}
     if not made:
@@ -89,7 +89,7 @@ def smaller(eqn: ir.Eqn, used: set[ir.Var]) -> ir.Eqn | None:
 
 
 @ir.once_per(lambda body, wanted: (body, frozenset(wanted)))
-def needed_body(body: ir.Jaxpr, wanted: Sequence[ir.Var]) -> ir.Jaxpr:
+def needed_body(body: ir.Jaxpr, wanted: ir.Vars) -> ir.Jaxpr:
     """The body of a loop without writes to Refs whose contents no step and no result needs, at any depth.
 
     The Refs in `wanted` are needed after the loop; what a needed result or Ref is made of is needed by the next step.

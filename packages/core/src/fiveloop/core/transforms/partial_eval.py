@@ -246,7 +246,7 @@ class _Splitter:
         may = self._may_repeat(eqn, cut, again)
         return _Step(cut.known, cut.staged, again if may else [], eqn)
 
-    def _may_repeat(self, eqn: ir.Eqn, cut: rules.EqnSplit, again: Sequence[ir.Eqn]) -> bool:
+    def _may_repeat(self, eqn: ir.Eqn, cut: rules.EqnSplit, again: ir.Eqns) -> bool:
         """Whether the known half of a cut equation may run again: nothing in it is saved, nor may its results be."""
         if self._uses_lost(eqn) or any(map(ir.must_stay, again)):
             return False
@@ -320,9 +320,7 @@ class _Splitter:
         sources = self._sources(residuals)
         return Split(known, staged, *masks, tuple(residuals), sources, ref_unknown)
 
-    def _moved(
-        self, residuals: Sequence[ir.Var]
-    ) -> tuple[list[ir.Var], list[ir.Eqn], list[ir.Eqn]]:
+    def _moved(self, residuals: ir.Vars) -> tuple[list[ir.Var], list[ir.Eqn], list[ir.Eqn]]:
         """The residuals, with offloaded residuals in the other memory; the moves there, and the moves back."""
         wanted = set(residuals) - self.kept
         moved: dict[ir.Var, ir.Var] = {}
@@ -337,7 +335,7 @@ class _Splitter:
                     back.append(_move(moved[v], v, verdict.src, eqn.source))
         return [moved.get(v, v) for v in residuals], there, back
 
-    def _choose_again(self, outs: Sequence[ir.Atom]) -> None:
+    def _choose_again(self, outs: ir.Atoms) -> None:
         """Let the minimum cut say which more equations run again, where the plan leaves that to it."""
         weighed = [
             (eqn, self.plan.verdict(eqn, self.labels), bool(step.again))
@@ -361,7 +359,7 @@ class _Splitter:
             if not step.staged:
                 step.again = step.again or [e for e in step.known if e in again]
 
-    def _save_in_second_run(self, staged: Sequence[ir.Eqn]) -> bool:
+    def _save_in_second_run(self, staged: ir.Eqns) -> bool:
         """Let branches that run again for their results save what their backward pass uses, and not run a third time.
 
         True if there are any.
@@ -381,7 +379,7 @@ class _Splitter:
             step.again, step.staged, found = cut.known, cut.staged, True
         return found
 
-    def _staged_half(self, outs: Sequence[ir.Atom]) -> tuple[list[ir.Eqn], list[ir.Var]]:
+    def _staged_half(self, outs: ir.Atoms) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """The equations of the staged half, and every variable that they and the results use, in order of use."""
         replayed: set[ir.Var] = set()
         while True:
@@ -393,7 +391,7 @@ class _Splitter:
             replayed |= made_here
 
     def _walk_back(
-        self, outs: Sequence[ir.Atom], replayed: set[ir.Var]
+        self, outs: ir.Atoms, replayed: set[ir.Var]
     ) -> tuple[list[ir.Eqn], list[ir.Var]]:
         need: dict[ir.Var, None] = dict.fromkeys(ir.vars_in_order(outs))
         kept: list[ir.Eqn] = []
@@ -418,7 +416,7 @@ class _Splitter:
             set(eqn.outvars) - self.inst - self.kept
         )
 
-    def _sources(self, residuals: Sequence[ir.Var]) -> tuple[Source, ...]:
+    def _sources(self, residuals: ir.Vars) -> tuple[Source, ...]:
         known: dict[ir.Atom, Source] = {}
         for k, a in reversed([*enumerate(self.jaxpr.outvars)]):
             known[a] = "output", k
@@ -455,7 +453,7 @@ def _in_variables_of(eqn: ir.Eqn, like: ir.Eqn, cut: rules.EqnSplit) -> rules.Eq
     names: dict[ir.Var, ir.Atom] = {**operands, **results}
     made: dict[ir.Eqn, ir.Eqn] = {}
 
-    def renamed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn]:
+    def renamed(eqns: ir.Eqns) -> list[ir.Eqn]:
         for old in eqns:
             outs = tuple([results.setdefault(v, ir.Var(v.aval)) for v in old.outvars])
             names.update(zip(old.outvars, outs, strict=True))
@@ -485,7 +483,7 @@ def _changes_unknown_alone(eqn: ir.Eqn, unknown: Sequence[bool]) -> bool:
     return True
 
 
-def _hands_over(eqn: ir.Eqn, known: Sequence[ir.Eqn], staged: Sequence[ir.Eqn]) -> bool:
+def _hands_over(eqn: ir.Eqn, known: ir.Eqns, staged: ir.Eqns) -> bool:
     """Whether the staged half of an equation uses what its known half makes, or that makes more than its results."""
     made = {v for e in known for v in e.outvars}
     return not made <= set(eqn.outvars) or not made.isdisjoint(ir.used_by(staged))
@@ -497,7 +495,7 @@ def _branches(eqn: ir.Eqn) -> bool:
     return not eqn.effects and bool(bodies) and all(b.role == "branch" for b in bodies)
 
 
-def _replayed(eqns: Sequence[ir.Eqn]) -> list[ir.Eqn] | None:
+def _replayed(eqns: ir.Eqns) -> list[ir.Eqn] | None:
     """What runs in place of equations when they run again, or None if one of them must not."""
     found = [eval.replayed(eqn) for eqn in eqns]
     return None if None in found else [e for again in found if again for e in again]

@@ -398,7 +398,7 @@ class _Network:
 
 
 def _network(
-    nodes: Sequence[_Node], wanted: Sequence[ir.Var], at_hand: Set[ir.Var], memory_cost: float
+    nodes: Sequence[_Node], wanted: ir.Vars, at_hand: Set[ir.Var], memory_cost: float
 ) -> _Network:
     network = _Network()
     inputs: dict[ir.Var, None] = dict.fromkeys(wanted)

@@ -152,7 +152,7 @@ class _Backward:
         return jvp.zeros_of(v.aval) if calls and shared else None
 
 
-def elements_read(eqn: ir.Eqn) -> Sequence[ir.Atom]:
+def elements_read(eqn: ir.Eqn) -> ir.Atoms:
     """The operands of which an equation reads some elements, itself or in what it calls, and not the whole."""
     cell = rules.reads_elements_rules.find(eqn.primitive)
     if cell is not None:

@@ -8,7 +8,7 @@ sum of outer products, as gradients of a layer for each example are, is one prod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fiveloop.core import ir, passes, prims, rules
 from fiveloop.core.arrays import Scalar
@@ -81,7 +81,7 @@ class Parts:
 
     left: ir.Atom
     right: ir.Atom
-    eqns: Sequence[ir.Eqn] = ()
+    eqns: ir.Eqns = ()
 
 
 def _is_worth(aval: ir.Aval) -> bool:

@@ -5,7 +5,7 @@ It also gives the access to a Ref that corresponds to an equation on an array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from fiveloop.core import Jaxpr, ir, prims, rules, trace, transforms
@@ -18,7 +18,7 @@ from fiveloop.loops.primitives.for_loop import by_operand, for_p
 from fiveloop.loops.record import Decision
 from fiveloop.state import AbstractRef, primitives
 
-IndexRule: TypeAlias = Callable[[ir.Eqn], Sequence[ir.Atom]]
+IndexRule: TypeAlias = Callable[[ir.Eqn], ir.Atoms]
 """The operands of an equation that say where it reads or writes its first one, a Ref or an array."""
 
 
@@ -71,7 +71,7 @@ class RefAccess:
     mutates: bool
 
     @property
-    def operands(self) -> Sequence[ir.Atom]:
+    def operands(self) -> ir.Atoms:
         """The operands of the index."""
         return index_rules[self.eqn.primitive](self.eqn)
 
@@ -166,8 +166,8 @@ def all_of(ref: ir.Atom) -> primitives.IndexParams:
 def read_at(
     ref: ir.Atom,
     indexer: Indexer,
-    index: Sequence[ir.Atom],
-    outvars: Sequence[ir.Var] | None = None,
+    index: ir.Atoms,
+    outvars: ir.Vars | None = None,
     source: ir.Source | None = None,
 ) -> ir.Eqn:
     """An equation that reads a Ref at an index."""
@@ -179,7 +179,7 @@ def write_at(
     ref: ir.Atom,
     x: ir.Atom,
     indexer: Indexer,
-    index: Sequence[ir.Atom],
+    index: ir.Atoms,
     source: ir.Source | None = None,
 ) -> ir.Eqn:
     """An equation that writes to a Ref at an index."""
@@ -273,7 +273,7 @@ class Around:
         """Whether what an operand holds is the loop's to overwrite."""
         return operand in self.own and self.used is not None and result not in self.used
 
-    def and_then(self, eqns: Sequence[ir.Eqn]) -> Around:
+    def and_then(self, eqns: ir.Eqns) -> Around:
         """The same with equations after the loop."""
         more = ir.used_by(eqns)
         used = None if self.used is None else set(self.used) | more
@@ -305,8 +305,8 @@ class Access:
     eqn: ir.Eqn
     instead: list[ir.Eqn]
     is_dynamic: bool
-    updated: Sequence[ir.Var] = ()
-    same: Sequence[ir.Var] = ()
+    updated: ir.Vars = ()
+    same: ir.Vars = ()
 
 
 AccessRule: TypeAlias = Callable[[ir.Eqn, ir.Var, "Made"], Access | None]
@@ -367,7 +367,7 @@ define_access(prims.put_p, _put)
 
 
 def _index(
-    eqn: ir.Eqn, positions: Sequence[ir.Atom], made: Made
+    eqn: ir.Eqn, positions: ir.Atoms, made: Made
 ) -> tuple[list[ir.Eqn], list[ir.Atom]] | None:
     """The index operands of a Ref access, from resolved positions; and equations that repeat shared positions."""
     before, index = list[ir.Eqn](), list[ir.Atom]()

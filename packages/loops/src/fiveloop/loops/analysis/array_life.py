@@ -60,7 +60,7 @@ class Life:
     _replaced: dict[int, list[ir.Eqn]] = field(default_factory=dict)
     _before: list[tuple[ir.Eqn, ir.Eqn]] = field(default_factory=list)
 
-    def follow(self, version: Sequence[ir.Var]) -> Verdict | None:
+    def follow(self, version: ir.Vars) -> Verdict | None:
         """Go on until nothing updates it; a reason if it is not only read at indices, and updated once a version."""
         uses = ir.users(self.jaxpr)
         made = ir.makers(self.jaxpr)
@@ -83,8 +83,8 @@ class Life:
 
     def _version(
         self,
-        version: Sequence[ir.Var],
-        uses: Mapping[ir.Var, Sequence[ir.Eqn]],
+        version: ir.Vars,
+        uses: Mapping[ir.Var, ir.Eqns],
         made: accesses.Made,
     ) -> list[accesses.Access] | Verdict:
         """All accesses to one version, under all of its names; a reason if something else is done with it."""
@@ -109,7 +109,7 @@ class Life:
                 self.last += here.same
         return found
 
-    def eqns(self, gone: Sequence[ir.Eqn] = ()) -> list[ir.Eqn] | None:
+    def eqns(self, gone: ir.Eqns = ()) -> list[ir.Eqn] | None:
         """The equations on the Ref, without those that are `gone`; None if there is no order for them."""
         eqns = in_order(self.jaxpr.eqns, self._before)
         if eqns is None:
@@ -273,7 +273,7 @@ def promote_carried(eqn: ir.Eqn) -> list[ir.Eqn]:
     return [*before, eqn, *after]
 
 
-def _asking(cond: Jaxpr, at: int, ref: ir.Var) -> Sequence[ir.Eqn]:
+def _asking(cond: Jaxpr, at: int, ref: ir.Var) -> ir.Eqns:
     """The equations of a condition on a Ref in the place of an input, which it reads whole if it does not index it."""
     array = cond.invars[at]
     life = Life(ref, cond)
@@ -282,9 +282,7 @@ def _asking(cond: Jaxpr, at: int, ref: ir.Var) -> Sequence[ir.Eqn]:
     return [accesses.read_whole(ref, array), *cond.eqns]
 
 
-def in_order(
-    eqns: Sequence[ir.Eqn], before: Sequence[tuple[ir.Eqn, ir.Eqn]]
-) -> list[ir.Eqn] | None:
+def in_order(eqns: ir.Eqns, before: Sequence[tuple[ir.Eqn, ir.Eqn]]) -> list[ir.Eqn] | None:
     """The equations with the first of each pair before the second, otherwise as they were; None if that cannot be.
 
     Equations with effects keep their order.

@@ -16,7 +16,7 @@ from fiveloop.state import AbstractRef, primitives
 
 
 def drop_dead_writes(
-    body: Jaxpr, nsteps: int, unwanted: Sequence[ir.Var], *, reverse: bool = False
+    body: Jaxpr, nsteps: int, unwanted: ir.Vars, *, reverse: bool = False
 ) -> Jaxpr:
     """The body without the writes to slots of an unwanted Ref that are not read after."""
     dead = {id(a.eqn) for ref in unwanted for a in _dead(_Slots(body, ref, nsteps), reverse)}
@@ -30,7 +30,7 @@ def drop_dead_writes(
 
 
 @ir.once_per(lambda body, nsteps, zero: (body, nsteps, tuple(zero)))
-def sums_as_writes(body: Jaxpr, nsteps: int, zero: Sequence[ir.Var]) -> Jaxpr:
+def sums_as_writes(body: Jaxpr, nsteps: int, zero: ir.Vars) -> Jaxpr:
     """The body in which a single accumulation into the step's own slot of a Ref, which starts as zero, is a write."""
     own: set[int] = set()
     for ref in zero:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, Literal, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal, TypeVarTuple, overload
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, arrays, ir, prims, pytree, structure, trace, transforms
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.util import T, U
 from fiveloop.loops import common
 from fiveloop.loops.primitives.cond import WAYS, CondParams, cond_p
 from fiveloop.state import Ref, predicate
 
-T = TypeVar("T")
-U = TypeVar("U")
 Ts = TypeVarTuple("Ts")
 Vmap = Literal["select", "serial", "group"]
 NO_OPERAND: Any = object()

@@ -96,7 +96,7 @@ class _Halves:
             return self.eqn.outvars[k]
         return None
 
-    def _known_eqn(self, slots: Sequence[ir.Var]) -> ir.Eqn:
+    def _known_eqn(self, slots: ir.Vars) -> ir.Eqn:
         num_outs = len(self.known_outs)
         branches = []
         for k, (cut, saved) in enumerate(zip(self.cuts, self.saved, strict=True)):
@@ -110,7 +110,7 @@ class _Halves:
             self.eqn.primitive, [self.index, *known_ins], params, outvars, self.eqn.source
         )
 
-    def _staged_eqn(self, slots: Sequence[ir.Var]) -> ir.Eqn:
+    def _staged_eqn(self, slots: ir.Vars) -> ir.Eqn:
         taken: dict[tuple[str, int], ir.Atom] = {}
         wanted = [self._inputs(cut, taken) for cut in self.cuts]
         position = {source: k for k, source in enumerate(taken)}
@@ -154,7 +154,7 @@ class Slots:
     places: list[list[int]]
 
 
-def join(residuals: Sequence[Sequence[ir.Var]]) -> Slots:
+def join(residuals: Sequence[ir.Vars]) -> Slots:
     """Slots for the residuals of all branches: of each type as many as the branch with most of it needs."""
     avals: list[ir.Aval] = []
     free: dict[ir.Aval, list[int]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.trace.boundary import boundary
 from fiveloop.core.trace.modes import python_form
 from fiveloop.core.trace.same_function import traced_once
+from fiveloop.core.util import T
 from fiveloop.loops import common
 from fiveloop.loops.carry import counters
 from fiveloop.loops.options import How, Limits, Unroll, as_progress, check_checkpoints, check_unroll
@@ -77,9 +78,6 @@ def for_loop_as_python(
             run_body(body, i, pytree.tree_unflatten(tree, refs))
             step_done()
     return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])
-
-
-T = TypeVar("T")
 
 
 @boundary

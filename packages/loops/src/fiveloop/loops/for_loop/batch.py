@@ -125,7 +125,7 @@ def _bind_batched(p: ForParams, body: Jaxpr, operands: ad.Values, flags: int | N
     return trace.bind(for_p, *operands, have_ended, params=replace(p, body=ending))[:-1]
 
 
-def _accumulated_within(body: Jaxpr, refs: Sequence[ir.Var]) -> list[ir.Var]:
+def _accumulated_within(body: Jaxpr, refs: ir.Vars) -> list[ir.Var]:
     """The Refs into which an equation that holds a jaxpr accumulates."""
     found = {
         eqn.invars[e.position]

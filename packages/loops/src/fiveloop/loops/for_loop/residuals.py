@@ -71,10 +71,10 @@ class Passed:
         self,
         eqn: ir.Eqn,
         p: ForParams,
-        values: Sequence[ir.Var],
+        values: ir.Vars,
         found: Found,
         staged: Jaxpr,
-        is_light: Callable[[Sequence[ir.Eqn], ir.Dim], bool],
+        is_light: Callable[[ir.Eqns, ir.Dim], bool],
     ) -> None:
         self.eqn = eqn
         self.p = p
@@ -105,10 +105,10 @@ class Passed:
         stack = self.p.nsteps * prims.bytes_of([v.aval])
         return not ir.is_more(ir.size_of(v.aval.shape), FEW) and not ir.is_more(stack, LITTLE)
 
-    def _is_there(self, v: ir.Var, kept: Sequence[ir.Var]) -> bool:
+    def _is_there(self, v: ir.Var, kept: ir.Vars) -> bool:
         return v in self.found.held or (v in kept and v not in self.found.carried)
 
-    def _wholes(self, kept: Sequence[ir.Var], apart: set[ir.Var]) -> list[ir.Var]:
+    def _wholes(self, kept: ir.Vars, apart: set[ir.Var]) -> list[ir.Var]:
         """What carried values become, where that is kept in the place of both these and some of its parts."""
         carried = [
             self.found.carried[v] for v in kept if v in self.found.carried and v not in apart
@@ -131,7 +131,7 @@ class Passed:
         return found
 
     def _all_remade(
-        self, apart: set[ir.Var], is_light: Callable[[Sequence[ir.Eqn], ir.Dim], bool]
+        self, apart: set[ir.Var], is_light: Callable[[ir.Eqns, ir.Dim], bool]
     ) -> dict[ir.Var, Jaxpr]:
         """Carried values that light equations make of what the step before has kept: [*kept] -> [value]."""
         found: dict[ir.Var, Jaxpr] = {}

@@ -171,7 +171,7 @@ class _Loop:
         less = prims.bytes_of(v.aval for v in self._sort_residuals(other).stacked)
         return other if ir.is_more(kept, less) else cut
 
-    def _split_giving(self, unknown: util.Mask, more: Sequence[ir.Var]) -> transforms.Split:
+    def _split_giving(self, unknown: util.Mask, more: ir.Vars) -> transforms.Split:
         """Split the body, `more` of whose values are kept; a state that receives unknown values is unknown."""
         changing = set[ir.Var]()
         while True:
@@ -254,14 +254,14 @@ class _Loop:
         passed = Passed(self.eqn, self.p, changing, found, cut.staged, self._is_light)
         return _Residuals([v for v in cut.residuals if v in fixed], passed, passed.left)
 
-    def _is_light(self, eqns: Sequence[ir.Eqn], kept: ir.Dim) -> bool:
+    def _is_light(self, eqns: ir.Eqns, kept: ir.Dim) -> bool:
         """Whether the plan would rather do equations of the body again than keep so many bytes of each step."""
         plan = self.plan
         chain = [transforms.Known(eqn, plan.verdict(eqn)) for eqn in eqns]
         return plan.cuts and transforms.is_light_chain(chain, kept, plan.body_work or 0)
 
     def _hoist(
-        self, cut: transforms.Split, invariant: Sequence[ir.Var]
+        self, cut: transforms.Split, invariant: ir.Vars
     ) -> tuple[list[ir.Eqn], list[ir.Var]]:
         """Equations outside the loop that compute invariant values."""
         binders = self.p.body.invars[1 : 1 + self.p.num_consts]
@@ -340,9 +340,9 @@ class _Loop:
         cut: transforms.Split,
         unknown: util.Mask,
         residuals: _Residuals,
-        invariant: Sequence[ir.Var],
-        stacks: Sequence[ir.Var],
-        arrays: Sequence[ir.Atom],
+        invariant: ir.Vars,
+        stacks: ir.Vars,
+        arrays: ir.Atoms,
     ) -> ir.Eqn:
         """The staged loop.
 

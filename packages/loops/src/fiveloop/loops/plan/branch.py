@@ -149,7 +149,7 @@ def _is_for_some(choice: ir.Eqn, x: ir.Var) -> bool:
     return any(uses) and not all(uses)
 
 
-def _with_reads(choice: ir.Eqn, reads: Sequence[ir.Eqn]) -> ir.Eqn:
+def _with_reads(choice: ir.Eqn, reads: ir.Eqns) -> ir.Eqn:
     """A choice whose branches read what they use, in the place of operands."""
     index, *operands = choice.invars
     gone = {e.outvars[0] for e in reads}
@@ -161,9 +161,7 @@ def _with_reads(choice: ir.Eqn, reads: Sequence[ir.Eqn]) -> ir.Eqn:
     return rules.new_eqn(cond.cond_p, [index, *kept, *new], params, choice.outvars, choice.source)
 
 
-def _reading(
-    b: Jaxpr, reads: Sequence[ir.Eqn], operands: Sequence[ir.Atom], new: Sequence[ir.Var]
-) -> Jaxpr:
+def _reading(b: Jaxpr, reads: ir.Eqns, operands: ir.Atoms, new: ir.Vars) -> Jaxpr:
     """A branch that begins with reads.
 
     b       : [*operands]                              -> [*outs]

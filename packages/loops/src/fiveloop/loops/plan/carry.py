@@ -96,7 +96,7 @@ def _position(place: Place | None, i: int, operands: Iterator[Value]) -> Any:
     return place.step * i + place.start if isinstance(place, integers.Affine) else next(operands)
 
 
-def _carrying(eqn: ir.Eqn, chains: Sequence[Chain], firsts: Sequence[Sequence[ir.Atom]]) -> ir.Eqn:
+def _carrying(eqn: ir.Eqn, chains: Sequence[Chain], firsts: Sequence[ir.Atoms]) -> ir.Eqn:
     """The loop with a Ref for each value that is carried.
 
     p.body : [i, *consts, *refs]            -> []
@@ -112,12 +112,10 @@ def _carrying(eqn: ir.Eqn, chains: Sequence[Chain], firsts: Sequence[Sequence[ir
     return rules.new_eqn(for_p, [*eqn.invars, *operands], replace(p, body=body), outs, eqn.source)
 
 
-def _step(
-    body: Jaxpr, chains: Sequence[Chain], carried: Sequence[Sequence[ir.Var]]
-) -> list[ir.Eqn]:
+def _step(body: Jaxpr, chains: Sequence[Chain], carried: Sequence[ir.Vars]) -> list[ir.Eqn]:
     """The equations of a step: what is carried is read first, and handed on after the write."""
     eqns: list[ir.Eqn] = []
-    writes: dict[int, tuple[Chain, Sequence[ir.Var], list[ir.Var]]] = {}
+    writes: dict[int, tuple[Chain, ir.Vars, list[ir.Var]]] = {}
     reads: dict[int, ir.Var] = {}
     for chain, refs in zip(chains, carried, strict=True):
         values = [ir.Var(chain.aval) for _ in refs]
@@ -146,9 +144,7 @@ def _read(eqn: ir.Eqn, value: ir.Var, same: dict[ir.Var, ir.Atom]) -> list[ir.Eq
     return [rules.new_eqn(prims.reshape_p, [value], params, [out], eqn.source)]
 
 
-def _write(
-    eqn: ir.Eqn, chain: Chain, refs: Sequence[ir.Var], values: Sequence[ir.Var]
-) -> list[ir.Eqn]:
+def _write(eqn: ir.Eqn, chain: Chain, refs: ir.Vars, values: ir.Vars) -> list[ir.Eqn]:
     """A write, and the shift of carried values by one step."""
     ref, new, *index = eqn.invars
     eqns = [eqn]

@@ -7,7 +7,7 @@ the factor there. The remaining factors get new Refs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ class Stacks:
         return found
 
     @property
-    def refs(self) -> Sequence[ir.Var]:
+    def refs(self) -> ir.Vars:
         """What the last operands are in the body."""
         return self.body.invars[1 + self.eqn.params.num_consts :]
 
@@ -193,7 +193,7 @@ class Places:
     new: dict[ir.Var, ir.Var] = field(default_factory=dict)
     moved: dict[ir.Var, Shifted] = field(default_factory=dict)
 
-    def find(self, values: Sequence[ir.Var], reuses: bool) -> None:
+    def find(self, values: ir.Vars, reuses: bool) -> None:
         """Find a place for what each value is in every step; with `reuses`, in what is to be overwritten."""
         for x in values:
             found = self.stacks.where_kept(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass, replace
@@ -113,9 +113,7 @@ def _chain(v: ir.Var, movable: Mapping[ir.Var, ir.Eqn]) -> list[ir.Eqn]:
     return list(found.values())
 
 
-def _why_not(
-    v: ir.Var, chain: Sequence[ir.Eqn], users: Sequence[ir.Eqn], refs: Collection[ir.Var]
-) -> str | None:
+def _why_not(v: ir.Var, chain: ir.Eqns, users: ir.Eqns, refs: Collection[ir.Var]) -> str | None:
     """Why a value stays in the body, if it does; None if it is not worth a word."""
     costs = [transforms.equation_cost(eqn) for eqn in chain]
     work, size = sum(c.flops for c in costs), ir.size_of(v.aval.shape)
@@ -137,7 +135,7 @@ def _why_not(
     return ""
 
 
-def _decision(v: ir.Var, chain: Sequence[ir.Eqn], why: str) -> record.Decision:
+def _decision(v: ir.Var, chain: ir.Eqns, why: str) -> record.Decision:
     made = chain[0]
     subject = f"{v.aval} of `{made.primitive}`"
     more = "operation" if len(chain) == 2 else f"{len(chain) - 1} operations"
@@ -182,7 +180,7 @@ def _hoist(eqn: ir.Eqn) -> record.Planned:
     return record.Planned(loop, before, told=found.told)
 
 
-def _as_refs(eqns: Sequence[ir.Eqn], outside: dict[ir.Var, ir.Atom]) -> list[ir.Eqn]:
+def _as_refs(eqns: ir.Eqns, outside: dict[ir.Var, ir.Atom]) -> list[ir.Eqn]:
     """Refs outside of the loop for the states that some equations read; they stand for these from now on."""
     made: list[ir.Eqn] = []
     for ref in dict.fromkeys(e.invars[0] for e in eqns if e.primitive is primitives.get_p):

@@ -76,9 +76,7 @@ def decisions(body: Jaxpr, promoted: Sequence[bool]) -> list[record.Decision]:
     return told
 
 
-def _used_otherwise(
-    v: ir.Var, ref: ir.Var, users: Sequence[ir.Eqn], made: Made
-) -> array_life.Verdict:
+def _used_otherwise(v: ir.Var, ref: ir.Var, users: ir.Eqns, made: Made) -> array_life.Verdict:
     """Why a constant stays a value; the first of its users says where, if it has no line."""
     for eqn in users:
         if is_entered(eqn):
@@ -98,7 +96,7 @@ _READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
 _NOT_access_rules = "no step reads it at a traced index"
 
 
-def _indexed(eqn: ir.Eqn, refs: Refs, made: Made) -> Sequence[ir.Var]:
+def _indexed(eqn: ir.Eqn, refs: Refs, made: Made) -> ir.Vars:
     """The constants that an equation reads at indices, or in an inner loop that does not change them."""
     if eqn.primitive is for_p:
         read = ir.vars_in_order(eqn.invars[k] for k in _read_states(eqn))
@@ -273,7 +271,7 @@ def _not_handed_on(life: Life, ends: ir.Eqn) -> Verdict:
     )
 
 
-def _are_whole(uses: Sequence[ir.Eqn], ref: ir.Var) -> bool:
+def _are_whole(uses: ir.Eqns, ref: ir.Var) -> bool:
     """Whether a Ref is read whole, and then written whole, and that is all."""
     if [eqn.primitive for eqn in uses] != [primitives.get_p, primitives.swap_p]:
         return False

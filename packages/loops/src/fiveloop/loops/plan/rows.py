@@ -9,7 +9,7 @@ Munksgaard, Henriksen, Sadayappan and Oancea, "Memory optimizations in an array 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import takewhile
 from operator import is_
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     ref: ir.Var
     indexer: Indexer
-    operands: Sequence[ir.Atom]
+    operands: ir.Atoms
     copy: ir.Eqn
     drops: bool = False
 

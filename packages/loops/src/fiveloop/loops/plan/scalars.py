@@ -65,7 +65,7 @@ def _uses(body: Jaxpr, ref: ir.Var) -> Iterator[ir.Eqn]:
             yield eqn
 
 
-def _why_not(uses: Sequence[ir.Eqn], count: int) -> str:
+def _why_not(uses: ir.Eqns, count: int) -> str:
     """Why the elements of a Ref, so many, have no sums of their own; nothing if they have."""
     if not all(map(element_added_to, uses)):
         return "it is used elsewhere, too, or in another way"
@@ -134,7 +134,7 @@ def _with_sums(body: Jaxpr, sums: Mapping[ir.Var, Sums]) -> Jaxpr:
     return Jaxpr(invars, ir.prune(eqns, body.outvars), body.outvars, body.name)
 
 
-def _spread(atoms: Sequence[ir.Atom], sums: Mapping[ir.Var, Sums]) -> list[Any]:
+def _spread(atoms: ir.Atoms, sums: Mapping[ir.Var, Sums]) -> list[Any]:
     """Operands or inputs, with its sums in the place of each Ref that has some."""
     given: Mapping[Any, Sums] = sums
     return [x for a in atoms for x in (given[a].values() if a in given else [a])]

@@ -7,7 +7,7 @@ loop, if the cost model expects this to take less time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -118,7 +118,7 @@ class Products:
     places: Places
 
     def __init__(
-        self, eqn: ir.Eqn, around: Around, ref: ir.Var, sums: Sequence[ir.Eqn], reuses: bool
+        self, eqn: ir.Eqn, around: Around, ref: ir.Var, sums: ir.Eqns, reuses: bool
     ) -> None:
         self.eqn = eqn
         self.ref = ref
@@ -228,7 +228,7 @@ class Products:
         made = self._contractions(arrays, after)
         return [made[e.invars[1]] for e in self.sums]  # type: ignore[index]  # they are variables
 
-    def _loop_without(self, empties: Sequence[ir.Eqn]) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
+    def _loop_without(self, empties: ir.Eqns) -> tuple[ir.Eqn, dict[ir.Var, ir.Var]]:
         """The loop without the sums, that writes factors to slots; the results, by the Refs whose contents they are.
 
         Without the Ref, too, unless a step adds to elements of it.
@@ -296,7 +296,7 @@ class Products:
         free = p.free(side, x.aval.ndim)
         return first + free.index(axis) if axis in free else 0
 
-    def _added(self, totals: Sequence[ir.Atom], results: Mapping[ir.Var, ir.Var]) -> list[ir.Eqn]:
+    def _added(self, totals: ir.Atoms, results: Mapping[ir.Var, ir.Var]) -> list[ir.Eqn]:
         """Add the totals to what the Ref held before the loop, or to what it holds after it."""
         eqn, place = self.eqn, self.body.invars.index(self.ref) - 1
         result = by_operand(eqn.params, eqn.invars, eqn.outvars)[place]
@@ -336,7 +336,7 @@ def _steps_first(array: ir.Atom, axis: int, after: list[ir.Eqn]) -> ir.Atom:
     return after[-1].outvars[0]
 
 
-def _joined(parts: Sequence[ir.Atom], axis: int, after: list[ir.Eqn]) -> ir.Atom:
+def _joined(parts: ir.Atoms, axis: int, after: list[ir.Eqn]) -> ir.Atom:
     if len(parts) == 1:
         return parts[0]
     after.append(rules.new_eqn(prims.concatenate_p, parts, prims.ConcatenateParams(axis)))

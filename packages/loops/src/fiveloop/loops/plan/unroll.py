@@ -14,7 +14,7 @@ one, and so does arithmetic on more than a few dozen elements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -93,9 +93,7 @@ def unroll(eqn: ir.Eqn) -> record.Planned:
     return record.Planned(loop, told=[record.Decision(STEP, "", True, done, eqn.source)])
 
 
-def _why_not(
-    eqn: ir.Eqn, refs: Sequence[ir.Var], carried: Sequence[ir.Var]
-) -> tuple[str, ir.Source | None] | None:
+def _why_not(eqn: ir.Eqn, refs: ir.Vars, carried: ir.Vars) -> tuple[str, ir.Source | None] | None:
     """Why a turn is one step, and where; None if it is more."""
     p = eqn.params
     if end_flag(p.body) is not None:

@@ -6,12 +6,12 @@ Such a body sets a flag; once it is set, the remaining steps do nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.dataclass import dataclass, field, replace
+from fiveloop.core.util import T
 from fiveloop.loops import common, options
 from fiveloop.loops.primitives import cond
 from fiveloop.loops.primitives.slots import is_slots
@@ -19,7 +19,6 @@ from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import AbstractRef, predicate, primitives
 
-T = TypeVar("T")
 INDEX = ir.ShapedArray((), np.int32)
 WHICH = ("", "lowest", "highest")
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.dataclass import dataclass, field, replace
+from fiveloop.core.util import T
 from fiveloop.loops import common
 from fiveloop.loops.primitives import slots
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Binomial, Slots
 from fiveloop.state import AbstractRef
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

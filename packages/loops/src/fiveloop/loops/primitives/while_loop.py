@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from fiveloop.core import Jaxpr, ir, util
 from fiveloop.core.closed_call import check_operands
 from fiveloop.core.dataclass import dataclass, field
+from fiveloop.core.util import T
 from fiveloop.loops.common import check_params, is_count
 from fiveloop.loops.primitives.slots import cache_avals
 from fiveloop.loops.record import EMPTY, Record, names_of, shown_aval
 from fiveloop.loops.schedules.binomial import Slots
 
-T = TypeVar("T")
 PREDICATE = ir.ShapedArray((), np.bool_)
 
 

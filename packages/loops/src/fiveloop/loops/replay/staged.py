@@ -117,7 +117,7 @@ class Staged:
                 self.eqns.append(rules.new_eqn(prims.convert_p, [value], same, [final]))
 
     def _cached(
-        self, params: ReplayParams, states: Sequence[ir.Atom], late: Sequence[bool]
+        self, params: ReplayParams, states: ir.Atoms, late: Sequence[bool]
     ) -> tuple[ReplayParams, list[ir.Var]]:
         """The steps from the known states saved on the forward pass; and the cache."""
         saved = util.partition(late, states)[0]
@@ -128,7 +128,7 @@ class Staged:
         self.kept = dict(zip(saved, slots, strict=True))
         return replace(params, slots=self.slots, cached=tuple(not u for u in late)), cache
 
-    def saving(self, loop: ir.Eqn, states: Sequence[ir.Atom]) -> ir.Eqn:
+    def saving(self, loop: ir.Eqn, states: ir.Atoms) -> ir.Eqn:
         """A `while` of what is known, which saves those of its carried values and Refs that the steps begin with.
 
         `states` are these, as the loop that is cut in two calls them, after the first carried value: a counter.

@@ -10,6 +10,7 @@ import numpy as np
 
 from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
+from fiveloop.core.util import T
 from fiveloop.loops import common
 from fiveloop.loops.carry import check_carry
 from fiveloop.loops.options import (
@@ -28,7 +29,6 @@ from fiveloop.loops.tracing import check_steps
 from fiveloop.loops.while_loop.api import While, Written, while_of
 from fiveloop.state import Ref
 
-T = TypeVar("T")
 X = TypeVar("X")
 Y = TypeVar("Y")
 _BODY = ("fori_loop: the body", "(i, val)")

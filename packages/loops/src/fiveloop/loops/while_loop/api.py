@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.trace.stage import Staged
+from fiveloop.core.util import T
 from fiveloop.loops import common, names, options
 from fiveloop.loops.carry import changed_structure, next_carry, to_keep_types
 from fiveloop.loops.options import Limits, as_progress, check_checkpoints
@@ -63,8 +64,6 @@ AS_WHILE = Written(
 )
 UNTOLD = Written("", lambda tree: (), "")
 """A loop that the library makes for itself."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

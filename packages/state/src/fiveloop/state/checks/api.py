@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fiveloop.core import ArrayLike, Jaxpr, Value, arrays, pytree, trace
 from fiveloop.core.api import flat_function, flatten, staging
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.errors import at_source
+from fiveloop.core.util import P, R
 from fiveloop.state import handlers, primitives
 from fiveloop.state.checks import insert
 from fiveloop.state.checks.effect import CheckEffect, InsertedCheckEffect
@@ -66,9 +67,6 @@ pytree.register_node(
     ErrorValue, lambda error: ((error.record,), None), lambda _, xs: ErrorValue(*xs), ["record"]
 )
 
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 user_checks: insert.Checks = frozenset([insert.USER])
 index_checks: insert.Checks = frozenset(["index"])

@@ -112,7 +112,7 @@ def without_live(jaxpr: Jaxpr) -> Jaxpr:
     return _with_lanes(jaxpr, "without live", lambda eqn: ([], [eqn.invars[1]]))
 
 
-Replaced = tuple[Sequence[ir.Eqn], Sequence[ir.Atom]]
+Replaced = tuple[ir.Eqns, ir.Atoms]
 _has_live = ir.holding(live_p)
 
 
