@@ -19,6 +19,7 @@ from fiveloop.core.dataclass import fields, is_dataclass
 from fiveloop.core.errors import CoreError
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 U = TypeVar("U")

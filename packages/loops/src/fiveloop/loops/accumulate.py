@@ -13,14 +13,7 @@ from fiveloop.core import Value, arrays, ir, prims, pytree, trace, transforms
 from fiveloop.core.api.flatten import argument_name, check_callable, flatten_values, function_name
 from fiveloop.core.api.gradient import value_and_grad
 from fiveloop.core.util import P, R
-from fiveloop.loops.common import (
-    as_choice,
-    as_count,
-    as_flag,
-    check_one_size,
-    check_values,
-    wrong_type,
-)
+from fiveloop.loops import common
 from fiveloop.loops.options import How, Scan, as_progress
 from fiveloop.loops.progress.api import Shown
 from fiveloop.loops.scan.api import scan_of
@@ -101,10 +94,10 @@ def accumulate_grads(
     (Array(31.5, dtype=float32), Array(21., dtype=float32))
     """
     check_callable("accumulate_grads: fun", fun)
-    has_aux = as_flag("accumulate_grads: has_aux", has_aux)
-    microbatches = as_count("accumulate_grads: microbatches", microbatches)
-    as_choice("accumulate_grads: reduction", reduction, _REDUCTIONS[:2])
-    as_choice("accumulate_grads: aux_reduction", aux_reduction, _REDUCTIONS)
+    has_aux = common.as_flag("accumulate_grads: has_aux", has_aux)
+    microbatches = common.as_count("accumulate_grads: microbatches", microbatches)
+    common.as_choice("accumulate_grads: reduction", reduction, _REDUCTIONS[:2])
+    common.as_choice("accumulate_grads: aux_reduction", aux_reduction, _REDUCTIONS)
     how = How(progress=as_progress("accumulate_grads", progress))
     wanted = _numbers("argnums", argnums)
     batched = _numbers("batch_argnums", batch_argnums)
@@ -128,7 +121,7 @@ def accumulate_grads(
                 full[k] = x
             value, grads = both(*full, **kwargs)
             if has_aux:
-                check_values(auxiliary, value[1], flatten_values(value[1], auxiliary)[0])
+                common.check_values(auxiliary, value[1], flatten_values(value[1], auxiliary)[0])
             added = pytree.tree_map(lambda s, g: s + prims.convert(g, s.dtype), sums, grads)
             return added, value
 
@@ -226,7 +219,7 @@ def _check_sizes(fun: Callable[..., Any], batched: Sequence[int], args: Sequence
             raise ValueError(
                 f"{_named(fun, k)} is a batch, and must hold at least one array, got {args[k]!r}"
             )
-    check_one_size(f"accumulate_grads of {function_name(fun)}: first axes", sizes)
+    common.check_one_size(f"accumulate_grads of {function_name(fun)}: first axes", sizes)
 
 
 def _numbers(name: str, argnums: Any) -> list[int]:
@@ -235,7 +228,7 @@ def _numbers(name: str, argnums: Any) -> list[int]:
     try:
         numbers = [index(k) for k in given]
     except TypeError:
-        raise wrong_type(expected, argnums) from None
+        raise common.wrong_type(expected, argnums) from None
     if any(k < 0 for k in numbers) or not numbers:
         raise ValueError(f"{expected}, got {argnums!r}")
     return numbers

@@ -9,22 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Value,
-    ad,
-    arrays,
-    errors,
-    ir,
-    prims,
-    pytree,
-    structure,
-    trace,
-    transforms,
-    util,
-)
+from fiveloop.core import Value, ad, arrays, ir, prims, pytree, structure, trace, transforms, util
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.dataclass import dataclass
+from fiveloop.core.errors import STATIC
 from fiveloop.core.util import T
 from fiveloop.state import Ref, api, predicate
 
@@ -292,7 +281,7 @@ def shown(x: Any) -> str:
 def wrong_type(expected: str, given: Any) -> TypeError:
     """The error for an argument of a type that it cannot have."""
     traced = isinstance(given, trace.Tracer)
-    advice = f"; it must be known while tracing: {errors.STATIC}" if traced else ""
+    advice = f"; it must be known while tracing: {STATIC}" if traced else ""
     return TypeError(f"{expected}, got {shown(given)}{advice}")
 
 

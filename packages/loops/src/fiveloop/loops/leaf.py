@@ -29,11 +29,7 @@ class Leaf:
     steps: int
 
     def reverse(
-        self,
-        first: Value,
-        count: Value,
-        ahead: Sequence[Value],
-        back: Sequence[Value],
+        self, first: Value, count: Value, ahead: Sequence[Value], back: Sequence[Value]
     ) -> None:
         """Reverse `count` steps from `first` on, which are no more than `steps`.
 

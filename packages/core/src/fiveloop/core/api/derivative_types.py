@@ -8,17 +8,7 @@ to the type that it knows it has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import (
-    Any,
-    Concatenate,
-    Literal,
-    Protocol,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from typing import Any, Concatenate, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 from fiveloop.core import pytree, trace
 from fiveloop.core.api.arguments import Argnums

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from operator import call
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypedDict,
-    TypeVar,
-    Unpack,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Self, Unpack, overload
 
 from fiveloop.core import ad, arrays, errors, pytree, transforms
 from fiveloop.core.api import arguments, flat_function, flatten, stages
@@ -31,10 +19,7 @@ from fiveloop.core.primitives import check
 from fiveloop.core.trace import modes, same_function, tracer
 from fiveloop.core.trace.boundary import boundary, guarded, pass_out
 from fiveloop.core.trace.stage import Staged, StageTrace, stage
-from fiveloop.core.util import P, R
-
-Q = ParamSpec("Q")
-S = TypeVar("S")
+from fiveloop.core.util import P, Q, R, T
 
 _AS_DECORATOR: Any = object()
 
@@ -163,7 +148,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
     ) -> _Bound[..., Any]: ...
     @overload
     def __get__(
-        self: JitFunction[Concatenate[S, Q], R], instance: S, owner: type | None = None
+        self: JitFunction[Concatenate[T, Q], R], instance: T, owner: type | None = None
     ) -> _Bound[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Bound(self, instance)
@@ -372,23 +357,10 @@ class Decorator(Protocol):
         """The function, compiled at its first call."""
 
 
-class JitOptions(TypedDict, total=False):
-    """What a type checker knows of the options of `jit`."""
-
-    static_argnums: int | Sequence[int]
-    static_argnames: str | Sequence[str]
-    donate_argnums: int | Sequence[int]
-    donate_argnames: str | Sequence[str]
-    keep_unused: bool
-    device: Any
-    inline: bool
-    compiler_options: stages.XlaOptions | None
-
-
 @overload
-def jit(fun: Callable[P, R], **options: Unpack[JitOptions]) -> JitFunction[P, R]: ...
+def jit(fun: Callable[P, R], **options: Unpack[stages.JitOptions]) -> JitFunction[P, R]: ...
 @overload
-def jit(**options: Unpack[JitOptions]) -> Decorator: ...
+def jit(**options: Unpack[stages.JitOptions]) -> Decorator: ...
 def jit(
     fun: Any = _AS_DECORATOR,
     *,

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType
-from typing import Any, Generic, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict
 
 from fiveloop.core import ad, arrays, errors, ir, pytree, trace
 from fiveloop.core.api import flat_function, flatten
@@ -101,6 +101,19 @@ class _Stage(Generic[R]):
 
 
 XlaOptions: TypeAlias = Mapping[str, Option]
+
+
+class JitOptions(TypedDict, total=False):
+    """What a type checker knows of the options of `jit`."""
+
+    static_argnums: int | Sequence[int]
+    static_argnames: str | Sequence[str]
+    donate_argnums: int | Sequence[int]
+    donate_argnames: str | Sequence[str]
+    keep_unused: bool
+    device: Any
+    inline: bool
+    compiler_options: XlaOptions | None
 
 
 def with_options(

@@ -7,20 +7,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..dataclass import replace
+from . import hlo_builder as build
 from . import hlo_elementwise as each
-from .hlo_builder import (
-    Builder,
-    Ints,
-    IRValue,
-    IRValues,
-    TypeSpec,
-    constant,
-    generic,
-    int_array,
-    int_list,
-    names,
-    tensor_type,
-)
+from .hlo_builder import Builder, Ints, IRValue, IRValues, constant, generic, int_array, int_list
 
 # shapes
 
@@ -28,7 +17,7 @@ from .hlo_builder import (
 def iota(b: Builder, shape: Ints, dtype: DTypeLike, dimension: int) -> IRValue:
     """An array that counts 0, 1, 2, ... along one dimension."""
     out = np.dtype(dtype)
-    text = f"stablehlo.iota dim = {dimension} : {tensor_type(shape, out)}"
+    text = f"stablehlo.iota dim = {dimension} : {build.tensor_type(shape, out)}"
     return b.emit(text, tuple(shape), out)
 
 
@@ -74,7 +63,9 @@ def concatenate(b: Builder, xs: IRValues, dim: int) -> IRValue:
         return xs[0]
     shape = list(xs[0].shape)
     shape[dim] = sum([x.shape[dim] for x in xs])
-    return b.emit_typed(f"stablehlo.concatenate {names(xs)}, dim = {dim}", xs, shape, xs[0].dtype)
+    return b.emit_typed(
+        f"stablehlo.concatenate {build.names(xs)}, dim = {dim}", xs, shape, xs[0].dtype
+    )
 
 
 def pad(b: Builder, x: IRValue, value: IRValue, low: Ints, high: Ints, interior: Ints) -> IRValue:
@@ -103,7 +94,7 @@ def dynamic_slice(b: Builder, x: IRValue, starts: IRValues, sizes: Ints) -> IRVa
     """A block of `sizes` at run-time `starts`, which are clamped so that the block fits."""
     if not x.shape:
         return x
-    text = f"stablehlo.dynamic_slice {x.name}, {names(starts)}, sizes = {int_list(sizes)}"
+    text = f"stablehlo.dynamic_slice {x.name}, {build.names(starts)}, sizes = {int_list(sizes)}"
     return b.emit_typed(text, [x, *starts], sizes, x.dtype)
 
 
@@ -112,7 +103,7 @@ def dynamic_update_slice(b: Builder, x: IRValue, update: IRValue, starts: IRValu
     if not x.shape:
         return update
     operands = [x, update, *starts]
-    text = f"stablehlo.dynamic_update_slice {names(operands)}"
+    text = f"stablehlo.dynamic_update_slice {build.names(operands)}"
     return b.emit_typed(text, operands, x.shape, x.dtype)
 
 
@@ -228,7 +219,7 @@ def reduce_generic(
     args = b.region_args([((), x.dtype) for x in xs] * 2)
     left, right = args[: len(xs)], args[len(xs) :]
     text, _ = b.region(lambda: body(left, right), args)
-    results: list[TypeSpec] = [(_without(x.shape, dims), x.dtype) for x in xs]
+    results: list[build.TypeSpec] = [(_without(x.shape, dims), x.dtype) for x in xs]
     attrs = f"dimensions = {int_array(dims)}"
     return generic(b, "stablehlo.reduce", [*xs, *inits], results, attrs, [text])
 
@@ -266,7 +257,7 @@ def reduce_window(
         f"base_dilations = {int_array(base)}, window_dilations = {int_array(dilations)}, "
         f"padding = dense<[{rows}]> : tensor<{len(ones)}x2xi64>"
     )
-    out: list[TypeSpec] = [(shape, x.dtype)]
+    out: list[build.TypeSpec] = [(shape, x.dtype)]
     return generic(b, "stablehlo.reduce_window", [x, init], out, attrs, [body])[0]
 
 
@@ -292,14 +283,14 @@ def sort(
     args = b.region_args([((), x.dtype) for x in xs for _ in range(2)])
     text, _ = b.region(lambda: [before(args[0::2], args[1::2])], args)
     attrs = f"dimension = {dim} : i64, is_stable = {'true' if stable else 'false'}"
-    results: list[TypeSpec] = [(x.shape, x.dtype) for x in xs]
+    results: list[build.TypeSpec] = [(x.shape, x.dtype) for x in xs]
     return generic(b, "stablehlo.sort", xs, results, attrs, [text])
 
 
 def top_k(b: Builder, x: IRValue, k: int) -> list[IRValue]:
     """The `k` greatest elements along the last axis, in descending order, and their places; NaN is the greatest."""
     shape = (*x.shape[:-1], k)
-    results: list[TypeSpec] = [(shape, x.dtype), (shape, np.dtype(np.int32))]
+    results: list[build.TypeSpec] = [(shape, x.dtype), (shape, np.dtype(np.int32))]
     return generic(b, "chlo.top_k", [x], results, f"k = {k} : i64")
 
 

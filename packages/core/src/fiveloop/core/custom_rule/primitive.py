@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate
 
 from fiveloop.core import ad, ir, transforms, util
 from fiveloop.core.arrays import Value
@@ -17,9 +17,7 @@ from fiveloop.core.closed_call import (
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.trace import AxisScope, ScopeTrace, tracer
 from fiveloop.core.trace.stage import stage, stage_closed
-from fiveloop.core.util import R
-
-Q = ParamSpec("Q")
+from fiveloop.core.util import Q, R
 
 
 @dataclass(frozen=True)

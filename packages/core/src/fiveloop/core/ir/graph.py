@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import (
-    Callable,
-    Collection,
-    Hashable,
-    Iterable,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -197,7 +189,7 @@ def rename(eqn: ir.Eqn, names: Mapping[ir.Var, ir.Atom]) -> ir.Eqn:
     return eqn.replace(invars=tuple([renamed(a, names) for a in eqn.invars]))
 
 
-def copied_eqns(eqns: Iterable[ir.Eqn], names: MutableMapping[ir.Var, ir.Atom]) -> list[ir.Eqn]:
+def copied_eqns(eqns: Iterable[ir.Eqn], names: dict[ir.Var, ir.Atom]) -> list[ir.Eqn]:
     """Equations in the variables that `names` gives, with results of their own, which are added to `names`."""
     made: list[ir.Eqn] = []
     for eqn in eqns:

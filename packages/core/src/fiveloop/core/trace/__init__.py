@@ -10,14 +10,6 @@ from .same_function import first_equal, traced_once
 from .stage import StageTrace, StageTracer, Staged, array_of_number, captured_by, stage
 from .stage import stage_closed, stand_in
 from .tracer import EVAL, MISUSE, Trace, Tracer, bind, bind1, bind_eqn, check_live
-from .tracer import (
-    current_source,
-    current_trace,
-    is_concrete,
-    is_eager,
-    keep_source,
-    leak_checked,
-    locate,
-    running,
-)
+from .tracer import current_source, current_trace, is_concrete, is_eager, keep_source
+from .tracer import leak_checked, locate, running
 from .tracer import use_trace, users_lines

@@ -15,14 +15,7 @@ from .policies import EverythingSaveable, FirstOf, Labels, MinimumCut, NothingSa
 from .policies import SAVE_EVERYTHING, SavingPlan, as_policy, labels_of, may_weigh
 from .policies import policy_maker
 from .residuals import Known, body_work, is_light_chain
-from .transpose import (
-    add_into,
-    backward_pass,
-    elements_read,
-    is_linear,
-    parted,
-    passed,
-    transpose_jaxpr,
-)
+from .transpose import add_into, backward_pass, elements_read, is_linear, parted, passed
+from .transpose import transpose_jaxpr
 from .typecheck import typecheck
 from .weighted import as_products

@@ -176,11 +176,7 @@ def read_at(
 
 
 def write_at(
-    ref: ir.Atom,
-    x: ir.Atom,
-    indexer: Indexer,
-    index: ir.Atoms,
-    source: ir.Source | None = None,
+    ref: ir.Atom, x: ir.Atom, indexer: Indexer, index: ir.Atoms, source: ir.Source | None = None
 ) -> ir.Eqn:
     """An equation that writes to a Ref at an index."""
     params = primitives.SwapParams(indexer, returns_old=False)

@@ -82,10 +82,7 @@ class Life:
         return None
 
     def _version(
-        self,
-        version: ir.Vars,
-        uses: Mapping[ir.Var, ir.Eqns],
-        made: accesses.Made,
+        self, version: ir.Vars, uses: Mapping[ir.Var, ir.Eqns], made: accesses.Made
     ) -> list[accesses.Access] | Verdict:
         """All accesses to one version, under all of its names; a reason if something else is done with it."""
         self.last, found = list(version), list[accesses.Access]()

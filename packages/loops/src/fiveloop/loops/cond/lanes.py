@@ -13,18 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import (
-    Jaxpr,
-    Value,
-    ad,
-    custom_linear_solve,
-    custom_vmap,
-    ir,
-    prims,
-    trace,
-    transforms,
-    util,
-)
+from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core.api import custom_rules, implicit
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.loops.options import How
@@ -178,7 +168,7 @@ def _placed(index: Value, shape: tuple[int, int], num_branches: int) -> list[Val
     One kernel does it, which a scatter would not let be: so a batch is rows, one after the other.
     """
 
-    @custom_vmap
+    @custom_rules.custom_vmap
     def placed(index: Value) -> list[Value]:
         run = _placed_rows if index.ndim > 1 else _placed_row
         jaxpr = trace.stage_closed(
@@ -251,7 +241,7 @@ def _machinery(steps: int, body: Any, states: ad.Values) -> list[Value]:
 
 def _permuted(x: Value, order: Value, places: Value) -> Value:
     """The rows of an array in an order; `places` is that of its transpose."""
-    return custom_linear_solve(
+    return implicit.custom_linear_solve(
         lambda y: y[places], x, lambda _, y: y[order], lambda _, ct: ct[places]
     )
 

@@ -8,16 +8,8 @@ from dataclasses import replace
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
 from fiveloop.core.ir.indexer import At
 from fiveloop.loops.analysis import accesses
-from fiveloop.loops.primitives import cond
-from fiveloop.loops.primitives.for_loop import (
-    INDEX,
-    ForParams,
-    end_flag,
-    for_p,
-    is_state,
-    stateful,
-    until_all_are_set,
-)
+from fiveloop.loops.primitives import cond, for_loop
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, for_p
 
 
 def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) -> ad.Batched:
@@ -27,10 +19,10 @@ def for_batch(size: int, operands: ad.Values, dims: ad.BatchAxes, p: ForParams) 
     once. Only where an equation of the body that holds a jaxpr accumulates into it is it given one, for in there a Ref
     without one is a Ref that the lanes share.
     """
-    p = stateful(p)
+    p = for_loop.stateful(p)
     if p.counted and dims[0] is not None:
         p, operands, dims = _as_many_as_most(p, operands, dims)
-    states = is_state(p, operands)
+    states = for_loop.is_state(p, operands)
     binders = p.body.invars[1:]
     seeds = [v for v, d in zip(binders, dims, strict=True) if d is not None]
     seeds += _accumulated_within(p.body, util.select_by(states, binders))
@@ -108,7 +100,7 @@ def _of_own_count(p: ForParams) -> Jaxpr:
 
 def _flag_of_each_lane(p: ForParams, batched: Sequence[bool], states: Sequence[bool]) -> int | None:
     """The number of the operand that ends the loop early, if each lane has its own."""
-    flag = end_flag(p.body)
+    flag = for_loop.end_flag(p.body)
     if flag is None:
         return None
     k = p.body.invars.index(flag) - 1
@@ -120,7 +112,7 @@ def _bind_batched(p: ForParams, body: Jaxpr, operands: ad.Values, flags: int | N
     p = replace(p, lanes=None if p.lanes is None else p.lanes + 1)
     if flags is None:
         return trace.bind(for_p, *operands, params=replace(p, body=body))
-    ending = body.remember(("ending", flags), lambda: until_all_are_set(body, 1 + flags))
+    ending = body.remember(("ending", flags), lambda: for_loop.until_all_are_set(body, 1 + flags))
     have_ended = prims.reduce_and(operands[flags])
     return trace.bind(for_p, *operands, have_ended, params=replace(p, body=ending))[:-1]
 

@@ -41,12 +41,7 @@ def for_dce(used: Sequence[bool], eqn: ir.Eqn) -> tuple[list[bool], ir.Eqn | Non
 
 @ir.once_per(lambda body, *of_loop: (body, *of_loop))
 def _needed(
-    body: ir.Jaxpr,
-    nsteps: int,
-    reverse: bool,
-    wanted: util.Mask,
-    states: util.Mask,
-    counted: bool,
+    body: ir.Jaxpr, nsteps: int, reverse: bool, wanted: util.Mask, states: util.Mask, counted: bool
 ) -> tuple[ir.Jaxpr, util.Mask]:
     """What the wanted operands need of a loop's body, and which operands it still takes.
 

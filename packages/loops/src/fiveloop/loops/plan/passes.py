@@ -14,19 +14,9 @@ from fiveloop.loops.analysis import operands
 from fiveloop.loops.analysis.accesses import Around, around, element_added_to
 from fiveloop.loops.analysis.array_life import promote_carried
 from fiveloop.loops.options import STEPS
-from fiveloop.loops.plan import (
-    branch,
-    carry,
-    fold,
-    fuse,
-    hoist,
-    masked,
-    promote,
-    rows,
-    scalars,
-    sink,
-    unroll,
-)
+from fiveloop.loops.plan import branch, carry, fold, fuse, hoist, promote, scalars, sink, unroll
+from fiveloop.loops.plan.masked import masked
+from fiveloop.loops.plan.rows import in_rows
 from fiveloop.loops.primitives import for_loop, while_loop
 from fiveloop.loops.primitives.cond import cond_p
 from fiveloop.loops.record import OFF, Decision, Planned
@@ -123,7 +113,7 @@ def plan(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with its loops planned, in nested jaxprs too; itself if there is nothing to do."""
     planned = _plan(jaxpr)
     bodies = [body for eqn in planned.eqns for body in ir.jaxprs_in(eqn.params)]
-    return rows.in_rows(planned) if any(map(_loops, bodies)) else planned
+    return in_rows(planned) if any(map(_loops, bodies)) else planned
 
 
 _loops = ir.holding(for_loop.for_p)
@@ -149,7 +139,7 @@ def _with_turns(eqn: ir.Eqn, where: Around) -> ir.Eqn:
     if eqn.primitive is not for_loop.for_p or "unroll" in eqn.params.off:
         return eqn
     may_end = _chooses(eqn.params.body)
-    done = (masked.masked(eqn, where) if may_end else None) or unroll.unroll(eqn)
+    done = (masked(eqn, where) if may_end else None) or unroll.unroll(eqn)
     p = done.loop.params
     if not p.record.tells:
         return done.loop

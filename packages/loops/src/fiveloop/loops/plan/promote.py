@@ -13,14 +13,7 @@ from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.ir import indexer
 from fiveloop.loops import names, record
 from fiveloop.loops.analysis import accesses, array_life
-from fiveloop.loops.analysis.accesses import (
-    Access,
-    Made,
-    access,
-    access_rules,
-    is_entered,
-    with_bodies,
-)
+from fiveloop.loops.analysis.accesses import Access, Made, access, is_entered, with_bodies
 from fiveloop.loops.analysis.array_life import DONE, NO_ORDER, Life, Verdict
 from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state
 from fiveloop.loops.record import Decision, names_of
@@ -84,16 +77,16 @@ def _used_otherwise(v: ir.Var, ref: ir.Var, users: ir.Eqns, made: Made) -> array
             if isinstance(found, array_life.Verdict):
                 return found
         elif (
-            eqn.primitive in access_rules
+            eqn.primitive in accesses.access_rules
             and eqn.invars[0] is v
             and access(eqn, v, ref, made) is None
         ):
             return array_life.Verdict("it is indexed in a way that a Ref is not", eqn.source)
-    return array_life.Verdict(_NOT_access_rules, None)
+    return array_life.Verdict(_NOT_INDEXED, None)
 
 
 _READ_AT_INDICES = "it is read at indices, so it is a Ref that nothing writes"
-_NOT_access_rules = "no step reads it at a traced index"
+_NOT_INDEXED = "no step reads it at a traced index"
 
 
 def _indexed(eqn: ir.Eqn, refs: Refs, made: Made) -> ir.Vars:

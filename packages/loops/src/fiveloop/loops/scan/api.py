@@ -16,15 +16,8 @@ from fiveloop.core.trace.modes import branches_as_python, python_form
 from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.trace.stage import Staged, stage, stage_closed
 from fiveloop.core.trace.tracer import Tracer
+from fiveloop.loops import carry as carries
 from fiveloop.loops import common, record
-from fiveloop.loops.carry import (
-    changed_structure,
-    changed_types,
-    check_pair,
-    counters,
-    is_pair,
-    next_carry,
-)
 from fiveloop.loops.common import check_one_size
 from fiveloop.loops.options import How, Scan, Unroll, as_progress, check_checkpoints, check_unroll
 from fiveloop.loops.primitives.for_loop import INDEX
@@ -165,7 +158,7 @@ def scan_of(asked: Scan) -> tuple[Any, ...]:
     @wraps(f)
     def step(i: Value, carry: Any, x: Any) -> Any:
         out = given(i, carry, x)
-        if not is_pair(out):
+        if not carries.is_pair(out):
             return out  # which is refused
         return refs.kept(out[0], f), out[1]
 
@@ -202,11 +195,11 @@ def _run_steps(asked: Scan) -> tuple[Any, ...]:
     rows: list[list[Value]] = []
     ys_tree: Any = None
     with shown(how.progress, steps) as step_done:
-        for i in counters(steps if count is None else int(count), how.reverse):
+        for i in carries.counters(steps if count is None else int(count), how.reverse):
             x = pytree.tree_unflatten(xs_tree, [x[i] for x in slices])
             out = f(i, pytree.tree_unflatten(carry_tree, [flatten.as_result(c) for c in carry]), x)
-            check_pair(what, f, out)
-            carry = next_carry(what, "carry", f, carry, carry_tree, out[0])
+            carries.check_pair(what, f, out)
+            carry = carries.next_carry(what, "carry", f, carry, carry_tree, out[0])
             ys, ys_tree = flatten.flatten_values(out[1], f"{what}: y")
             common.check_values(f"{what}: y", out[1], ys)
             rows.append(ys)
@@ -353,13 +346,13 @@ class _Step:
         if self.how.progress is not None:
             mark(self.how.progress)
         out = self.f(i, carry, x)
-        check_pair(self.what, self.f, out)
+        carries.check_pair(self.what, self.f, out)
         out_carry, ys = out
         carry_leaves, tree = flatten.flatten_values(out_carry, f"{self.what}: the carry returned")
         common.check_values(f"{self.what}: the carry returned", out_carry, carry_leaves)
         if tree != self.carry_tree:
             given = leaves[:num_carry]
-            raise changed_structure(self.what, self.f, self.carry_tree, given, out_carry)
+            raise carries.changed_structure(self.what, self.f, self.carry_tree, given, out_carry)
         y_leaves, self.ys_tree = flatten.flatten_values(ys, f"{self.what}: y")
         common.check_values(f"{self.what}: y", ys, y_leaves)
         kept = [_weak_as(x, c.aval) for x, c in zip(carry_leaves, leaves[:num_carry], strict=True)]
@@ -393,7 +386,7 @@ def _trace(step: _Step, given: ir.Avals, x_avals: ir.Avals) -> tuple[Staged, lis
         if all(a is g for a, g in zip(avals, grown, strict=True)):
             made = common.made_in(staged.jaxpr)
             tree, init = step.carry_tree, step.how.init
-            raise changed_types(step.what, step.f, tree, avals, outs, made, init)
+            raise carries.changed_types(step.what, step.f, tree, avals, outs, made, init)
         avals = grown
 
 

@@ -11,17 +11,9 @@ import numpy as np
 from fiveloop.core import TreeDef, Value, ad, arrays, prims, pytree, trace
 from fiveloop.core.api import batching, flatten
 from fiveloop.core.util import T
-from fiveloop.loops import common
+from fiveloop.loops import common, options
 from fiveloop.loops.carry import check_carry
-from fiveloop.loops.options import (
-    How,
-    Limits,
-    Scan,
-    Unroll,
-    as_progress,
-    check_checkpoints,
-    check_unroll,
-)
+from fiveloop.loops.options import How, Limits, Scan, Unroll
 from fiveloop.loops.progress.api import Progress, Shown, mark
 from fiveloop.loops.scan import api
 from fiveloop.loops.schedules.binomial import Slots
@@ -65,7 +57,7 @@ def fori_loop(
     flatten.check_callable("fori_loop: body_fun", body_fun)
     low, high = _bound("lower", lower), _bound("upper", upper)
     counter = _counter_type(low, high)
-    bar = as_progress("fori_loop", progress)
+    bar = options.as_progress("fori_loop", progress)
     if isinstance(low, arrays.Concrete) and isinstance(high, arrays.Concrete):
         dtype = counter.dtype
         first = dtype.type(int(low))
@@ -76,13 +68,13 @@ def fori_loop(
             i = prims.convert(k, dtype)
             return flatten.call_user(*_BODY, body_fun, i + first if first else i, val), None
 
-        turn = check_unroll("fori_loop", unroll, steps)
-        saved = check_checkpoints("fori_loop", checkpoints, steps)
+        turn = options.check_unroll("fori_loop", unroll, steps)
+        saved = options.check_checkpoints("fori_loop", checkpoints, steps)
         how = How(unroll=turn, progress=bar, init="init_val", checkpoints=saved)
         out: T = api.scan_of(Scan("fori_loop", step, init_val, None, steps, how))[0]
         return out
-    check_unroll("fori_loop", unroll, 1)
-    saved = check_checkpoints("fori_loop", checkpoints)
+    options.check_unroll("fori_loop", unroll, 1)
+    saved = options.check_checkpoints("fori_loop", checkpoints)
     low, high = (prims.convert(x, counter.dtype, counter.weak_type) for x in (low, high))
     if counter.dtype.kind in "iu":
         return _while_bounds(low, high, body_fun, init_val, bar, saved)
@@ -200,7 +192,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None, progress: 
     leaves, tree = flatten.flatten_values(xs, "map: xs")
     if not leaves:
         raise ValueError(f"map: xs must hold at least one array, got {tree}")
-    how = How(progress=as_progress("map", progress))
+    how = How(progress=options.as_progress("map", progress))
     steps = api.common_length("map", api.leading_axes("map", xs, leaves))
     if batch_size is None:
         out: Y = api.scan_of(Scan("map", _mapped(f, f), (), xs, steps, how))[1]

@@ -17,14 +17,7 @@ from fiveloop.remat.makers import maker_in, maker_of, place_of
 from fiveloop.remat.name import name_p
 from fiveloop.remat.policies import as_written
 from fiveloop.remat.primitive import checkpoint_p
-from fiveloop.remat.residuals import (
-    Residual,
-    choice_of,
-    choices_in,
-    halves_of,
-    number_of,
-    place_in_program,
-)
+from fiveloop.remat.residuals import Residual, choice_of, choices_in, halves_of, place_in_program
 from fiveloop.remat.timeline import backward_begins, timeline
 
 Phase = Literal["forward", "backward"]
@@ -136,7 +129,7 @@ class ResidualExplanation(picture.Report):
         many = None if width is None else MANY
         there = shown(sum(r.bytes for r in self.residuals if not r.verdict))
         forward, backward = shown(self.peak_of("forward")), shown(self.peak_of("backward"))
-        values = number_of(len(self.residuals), "value")
+        values = f"{len(self.residuals)} value{'s' * (len(self.residuals) != 1)}"
         least = "at least " * self.open_ended
         return [
             f"saved  {shown(self.bytes)} in {values}, {there} of it in memory anyway",

@@ -13,15 +13,7 @@ from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat import policies as known
 from fiveloop.remat import residuals
-from fiveloop.remat.budget.amount import (
-    BYTES,
-    TIMES,
-    UnattainableError,
-    amount,
-    shown,
-    shown_exactly,
-    shown_time,
-)
+from fiveloop.remat.budget import amount
 from fiveloop.remat.budget.plans import rounded
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
@@ -90,10 +82,17 @@ class Pareto(picture.Report):
         for p in self.points:
             mark = "*" if p in front else ""
             again = f"{shown_count(p.flops_again)} operations" if p.flops_again else ""
-            row = (shown(p.peak), shown_time(p.milliseconds), mark, p.name, shown(p.saved), again)
+            row = (
+                amount.shown(p.peak),
+                amount.shown_time(p.milliseconds),
+                mark,
+                p.name,
+                amount.shown(p.saved),
+                again,
+            )
             rows.append(row)
         missed = [
-            f"{way}: {self.name} needs {shown(self.least or 0)} at least"
+            f"{way}: {self.name} needs {amount.shown(self.least or 0)} at least"
             for way in self.unattainable
         ]
         return "\n".join([table(rows, limit("width", width)), *missed])
@@ -115,8 +114,8 @@ class Pareto(picture.Report):
         longest = max((p.milliseconds for p in self.points), default=0.0)
         chart = picture.Picture(
             f"Memory and estimated time of {self.name}",
-            picture.axis("peak of temporary memory", most, BYTES),
-            picture.axis("estimated time", longest, TIMES),
+            picture.axis("peak of temporary memory", most, amount.BYTES),
+            picture.axis("estimated time", longest, amount.TIMES),
         )
         chart.legend([("budgets", picture.COLOURS[0]), ("policies", picture.COLOURS[1])])
         notes = [p.name.removeprefix("budget=").strip("'") for p in self.points]
@@ -161,17 +160,17 @@ def pareto(
     planned: list[tuple[int, ParetoPoint]] = []
     missed: dict[str, int] = {}
     for given in budgets:
-        budget = amount(given, "pareto: a budget")
+        budget = amount.amount(given, "pareto: a budget")
         params = CheckpointParams(jaxpr, known.undecided, Origin(name), budget=budget)
         way = f"budget={given.item() if isinstance(given, np.generic) else given!r}"
         try:
             planned.append(_within(way, params, names))
-        except UnattainableError as error:
+        except amount.UnattainableError as error:
             missed[way] = error.least
     least = max(missed.values(), default=None)
     if least is not None and not planned:
         raise ValueError(
-            f"pareto: {name} needs {shown_exactly(least)} at least, more than every one of the budgets "
+            f"pareto: {name} needs {amount.shown_exactly(least)} at least, more than every one of the budgets "
             f"allows: {', '.join(missed)}; give more, or fractions from 0.0 to 1.0"
         )
     points = _of_plans(planned)
