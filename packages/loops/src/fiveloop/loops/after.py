@@ -9,7 +9,6 @@ from __future__ import annotations
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.ir.indexer import whole_indexer
-from fiveloop.core.transforms import needed_body
 from fiveloop.loops.leaf import leaf_of
 from fiveloop.loops.primitives.replay import ReplayParams
 from fiveloop.state import primitives
@@ -33,7 +32,7 @@ class After:
 def back_alone(p: ReplayParams) -> Jaxpr:
     """The backward pass of a step, from the states before it; what it writes to these is of no use."""
     ends = p.backward.invars[len(p.forward.invars) :]
-    return needed_body(p.backward, ends)
+    return transforms.needed_body(p.backward, ends)
 
 
 @ir.once_per(lambda p: (p.backward, p.forward, p.num_consts, p.lane_counts, p.slots))
@@ -54,7 +53,7 @@ def after_of(p: ReplayParams) -> After | None:
         eqns += _given(back, p, write.invars[1], values[k], names)
     eqns += [ir.rename(eqn, names) for eqn in back.eqns if eqn not in writes.values()]
     invars = [*back.invars, *values.values()]
-    body = needed_body(back.replace(invars=invars, eqns=eqns), ends)
+    body = transforms.needed_body(back.replace(invars=invars, eqns=eqns), ends)
     used = ir.used_by(body.eqns)
     kept = {k: v for k, v in values.items() if v in used}
     saved = transforms.body_work(back) - transforms.body_work(body)

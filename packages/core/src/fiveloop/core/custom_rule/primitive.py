@@ -15,8 +15,7 @@ from fiveloop.core.closed_call import (
     closed_call_p,
 )
 from fiveloop.core.dataclass import dataclass, field, replace
-from fiveloop.core.trace import AxisScope, ScopeTrace, tracer
-from fiveloop.core.trace.stage import stage, stage_closed
+from fiveloop.core.trace import AxisScope, ScopeTrace, stage, stage_closed, tracer
 from fiveloop.core.util import Q, R
 
 

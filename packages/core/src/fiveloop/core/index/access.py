@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import ad, arrays, errors, ir, prims
-from fiveloop.core.arrays import Value
-from fiveloop.core.arrays.array import as_value
+from fiveloop.core.arrays import Value, as_value
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.index import layout as index_layout
 from fiveloop.core.index.parse import DynamicSpan, Normal, bad_index, expand_ellipsis, normalize

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from fiveloop.core import ad, arrays, errors, ir, prims, rules, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.trace import modes, tracer
-from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace import modes, stage_closed, tracer
 from fiveloop.core.transforms import policies
 from fiveloop.core.transforms.eval import eval_jaxpr, run_halves
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from fiveloop.core import ad, arrays, ir, rules, util
 from fiveloop.core.arrays import Value
-from fiveloop.core.trace import tracer
-from fiveloop.core.trace.stage import stage_closed
+from fiveloop.core.trace import stage_closed, tracer
 from fiveloop.core.transforms.eval import eval_jaxpr
 
 

@@ -8,12 +8,9 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from fiveloop.core import Tracer, Value, ad, ir, prims, pytree
+from fiveloop.core import Tracer, Value, ad, ir, prims, pytree, trace
 from fiveloop.core.api.flatten import call_user, check_callable, flatten_values
 from fiveloop.core.dataclass import replace
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.modes import python_form
-from fiveloop.core.trace.same_function import traced_once
 from fiveloop.core.util import T
 from fiveloop.loops import common
 from fiveloop.loops.carry import counters
@@ -80,7 +77,7 @@ def for_loop_as_python(
     return pytree.tree_unflatten(tree, [api.freeze(ref) for ref in refs])
 
 
-@boundary
+@trace.boundary
 def for_loop(
     nsteps: SupportsIndex | Value,
     body: Callable[[Any, Any], None],
@@ -130,7 +127,7 @@ def for_loop(
     return refs.whole(final)  # type: ignore[no-any-return]
 
 
-@python_form(for_loop_as_python)
+@trace.python_form(for_loop_as_python)
 def _for_loop(
     nsteps: SupportsIndex | Value,
     body: Callable[[Any, Any], None],
@@ -157,10 +154,10 @@ def _for_loop(
 
     avals = tuple([AbstractRef(x.aval) for x in values])
 
-    def trace() -> Loop:
+    def traced_loop() -> Loop:
         names = [f"state{path}" for path in pytree.leaf_paths(tree)]
         traced = trace_body(flat_body, avals, body)
         return loop_of(steps, traced, replace(how, unroll=turn), names)
 
-    loop = traced_once(("for_loop", tree, avals, steps, how, turn), [body], trace)
+    loop = trace.traced_once(("for_loop", tree, avals, steps, how, turn), [body], traced_loop)
     return pytree.tree_unflatten(tree, loop.run(values))  # type: ignore[no-any-return]

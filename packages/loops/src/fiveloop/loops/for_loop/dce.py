@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import ir, rules, util
-from fiveloop.core.transforms import needed_body
+from fiveloop.core import ir, rules, transforms, util
 from fiveloop.loops.analysis.slots import drop_dead_writes
 from fiveloop.loops.primitives.for_loop import by_operand, for_p, is_state, stateful
 
@@ -53,7 +52,7 @@ def _needed(
     ]
     if not all(wanted) or not body.remembers(_MINIMAL):
         body = drop_dead_writes(body, nsteps, unwanted, reverse=reverse)
-        body = needed_body(body, list(util.select_by(wanted, given.invars[1:])))
+        body = transforms.needed_body(body, list(util.select_by(wanted, given.invars[1:])))
     touched = ir.used_by(body.eqns)
     kept = [
         v in touched or (w and state) or (k == 0 and counted)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from operator import is_
 
-from fiveloop.core import Jaxpr, ir, passes, rules, transforms, util
+from fiveloop.core import Jaxpr, ir, passes, rules, trace, transforms, util
 from fiveloop.core.closed_call import closed_call_p
 from fiveloop.core.custom_rule import has_bwd
-from fiveloop.core.trace.tracer import is_eager
 from fiveloop.loops.analysis import operands
 from fiveloop.loops.analysis.accesses import Around, around, element_added_to
 from fiveloop.loops.analysis.array_life import promote_carried
@@ -39,7 +38,7 @@ def _hoisted(traced: TracedBody, nsteps: int, tells: bool) -> TracedBody:
     What has a bwd stays: the loop may be differentiated yet, and then that has to run once for each step. Outside of
     traces the pass `plan` does this, so that one program computes everything.
     """
-    if nsteps < 2 or is_eager():
+    if nsteps < 2 or trace.is_eager():
         return traced
     i, *binders = traced.jaxpr.invars
     num_consts, num = len(traced.consts), len(traced.consts) + len(traced.refs)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fiveloop.core import Jaxpr, ir, rules, util
-from fiveloop.core.transforms import needed_body
+from fiveloop.core import Jaxpr, ir, rules, transforms, util
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 
 
@@ -34,13 +33,13 @@ def needed(
     while True:
         # What the backward pass reads of a forward state, every step has to bring up to date.
         ends = util.select_by([*wanted, *back], p.backward.invars[first:])
-        backward = needed_body(p.backward, ends if any(back) else ())
+        backward = transforms.needed_body(p.backward, ends if any(back) else ())
         seen = ir.used_by(backward.eqns)
         grown = [w or v in seen for w, v in zip(wanted, backward.invars[first:num], strict=True)]
         if grown == wanted:
             break
         wanted = grown
-    forward = needed_body(p.forward, util.select_by(wanted, p.forward.invars[first:]))
+    forward = transforms.needed_body(p.forward, util.select_by(wanted, p.forward.invars[first:]))
     if not any(back):
         backward = forward.replace(invars=[*forward.invars, *p.backward.invars[num:]])
     kept = tuple(

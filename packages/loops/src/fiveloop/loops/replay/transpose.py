@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
-from fiveloop.core.transforms import needed_body
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p
 from fiveloop.loops.primitives.slots import COUNT
 from fiveloop.loops.record import BACKWARD
@@ -132,7 +131,7 @@ class _Steps:
             transforms.eval_jaxpr(forward, [k, *consts, *s])
             return
         moved = self._staged(self._moved, 3)
-        needs = needed_body(moved, moved.invars[1 + len(consts) :])
+        needs = transforms.needed_body(moved, moved.invars[1 + len(consts) :])
         transforms.eval_jaxpr(needs, [k, *consts, *s, *v])
 
     def _moved(self, k: Value, consts: list[Value], s: list[Value], v: list[Value]) -> None:

@@ -8,14 +8,9 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from fiveloop.core import TreeDef, Value, ad, arrays, errors, ir, prims, pytree, transforms, util
+from fiveloop.core import Value, ad, arrays, errors, ir, prims, pytree, trace, transforms, util
 from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.trace.boundary import boundary
-from fiveloop.core.trace.modes import branches_as_python, python_form
-from fiveloop.core.trace.same_function import traced_once
-from fiveloop.core.trace.stage import Staged, stage, stage_closed
-from fiveloop.core.trace.tracer import Tracer
 from fiveloop.loops import carry as carries
 from fiveloop.loops import common, record
 from fiveloop.loops.common import check_one_size
@@ -69,7 +64,7 @@ def scan(
     checkpoints: Slots | None = None,
     progress: Shown = False,
 ) -> tuple[Carry, Y, Value]: ...
-@boundary
+@trace.boundary
 def scan(
     f: Callable[[Carry, Any], tuple[Carry, Y]],
     init: Carry,
@@ -182,7 +177,8 @@ def _scan_as_python(asked: Scan) -> tuple[Any, ...]:
     """As `indexed_scan`; traced without steps, for the types of the outputs, and if lanes end for themselves."""
     count = asked.count
     is_known = count is None or isinstance(count, arrays.Concrete)
-    is_python = is_known if branches_as_python() else asked.how.until is None and count is None
+    is_plain = asked.how.until is None and count is None
+    is_python = is_known if trace.branches_as_python() else is_plain
     taken = int(count) if isinstance(count, arrays.Concrete) else asked.steps
     return _run_steps(asked) if taken and is_python else traced_scan(asked)
 
@@ -225,7 +221,7 @@ def traced_scan(asked: Scan) -> tuple[Any, ...]:
     given = tuple([x.aval for x in carry])
     x_avals = tuple([x.aval.strong() for x in slices])
     step = _Step(what, f, carry_tree, xs_tree, how)
-    plan = traced_once(
+    plan = trace.traced_once(
         (what, carry_tree, xs_tree, given, x_avals, steps, count is None, replace(how, until=None)),
         [f] if how.until is None else [f, how.until],
         lambda: _plan(step, given, x_avals, steps, count is not None),
@@ -249,7 +245,7 @@ def traced_scan(asked: Scan) -> tuple[Any, ...]:
     )
 
 
-indexed_scan = python_form(_scan_as_python)(traced_scan)
+indexed_scan = trace.python_form(_scan_as_python)(traced_scan)
 """The final carry and the stacked outputs; with `until` the number of steps taken, too."""
 
 
@@ -283,7 +279,7 @@ def _state_names(step: _Step) -> list[str]:
 
 
 def _as_for_body(
-    step: _Step, staged: Staged, carry: ir.Avals, xs: ir.Avals, ys: ir.Avals, has_end: bool
+    step: _Step, staged: trace.Staged, carry: ir.Avals, xs: ir.Avals, ys: ir.Avals, has_end: bool
 ) -> TracedBody:
     """The body of the loop: read the carry and the slices, run the step, write the carry and the outputs.
 
@@ -317,7 +313,7 @@ def _as_for_body(
         *[x.aval for x in (*closures.consts, *closures.refs)],
         *map(AbstractRef, [*carry, *xs, *ys, *[predicate.PREDICATE, INDEX] * has_end]),
     ]
-    body = stage_closed(run, [INDEX, *avals], jaxpr.name)
+    body = trace.stage_closed(run, [INDEX, *avals], jaxpr.name)
     return TracedBody(body, closures.consts, closures.refs, step.f, record.Called(step.what))
 
 
@@ -327,8 +323,8 @@ class _Step:
 
     what: str
     f: Callable[[Value, Any, Any], Any]
-    carry_tree: TreeDef
-    xs_tree: TreeDef
+    carry_tree: pytree.TreeDef
+    xs_tree: pytree.TreeDef
     how: How
     ys_tree: Any = None
 
@@ -373,12 +369,14 @@ def _weak_as(x: Value, aval: ir.Aval) -> Value:
     return prims.convert(x, aval.dtype, aval.weak_type) if yields else x
 
 
-def _trace(step: _Step, given: ir.Avals, x_avals: ir.Avals) -> tuple[Staged, list[ir.Aval], Any]:
+def _trace(
+    step: _Step, given: ir.Avals, x_avals: ir.Avals
+) -> tuple[trace.Staged, list[ir.Aval], Any]:
     """Trace a step until weakly typed carries have found their types."""
     avals = list(given)
     name = common.body_name(step.f)
     while True:
-        staged = stage(step, [INDEX, *avals, *x_avals], name, step.f)
+        staged = trace.stage(step, [INDEX, *avals, *x_avals], name, step.f)
         outs = staged.jaxpr.out_avals[: len(avals)]
         if all(a.strong() is out.strong() for a, out in zip(avals, outs, strict=True)):
             return staged, avals, step.ys_tree
@@ -405,7 +403,7 @@ def computed_length(length: Any, xs: Any, ends: bool) -> Value | None:
     `ends` says that the loop has a condition that ends it.
     """
     sizes = [x.shape[0] for x in pytree.tree_leaves(xs) if getattr(x, "shape", ())]
-    if not isinstance(length, Value) or not (sizes or isinstance(length, Tracer)):
+    if not isinstance(length, Value) or not (sizes or isinstance(length, trace.Tracer)):
         return None
     if length.ndim or length.dtype.kind not in "iu":
         raise TypeError(f"scan: length must be an integer scalar, got {length.aval}")

@@ -12,7 +12,6 @@ from fiveloop.core import Jaxpr, TreeDef, Value, ad, arrays, ir, pytree, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.closed_call import ClosedCallParams, closed_call_p
 from fiveloop.core.dataclass import dataclass, replace
-from fiveloop.core.trace.stage import Staged
 from fiveloop.core.util import T
 from fiveloop.loops import common, names, options
 from fiveloop.loops.carry import changed_structure, next_carry, to_keep_types
@@ -228,7 +227,7 @@ class _Body:
         self.tree = tree
         self.bar = bar
 
-    def trace(self, avals: ir.Avals) -> tuple[Staged, list[ir.Aval]]:
+    def trace(self, avals: ir.Avals) -> tuple[trace.Staged, list[ir.Aval]]:
         """Trace it, again until weak leaves have found the types that they keep; with the types of the leaves."""
         while True:
             staged = trace.stage(self._run, avals, common.body_name(self.fun), self.fun)

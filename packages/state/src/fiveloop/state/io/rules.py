@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, ad, errors, prims, rules, trace, transforms, util
-from fiveloop.core.arrays.array import Concrete, as_value
+from fiveloop.core import Value, ad, arrays, errors, prims, rules, trace, transforms, util
 from fiveloop.core.backend import hlo
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import primitive
@@ -81,8 +80,8 @@ def _zeros(p: primitive.CallbackParams) -> list[HostArray]:
 
 def callback_impl(values: ad.Values, p: primitive.CallbackParams) -> list[Value]:
     """Call it now."""
-    operands = [x.numpy() for x in values if isinstance(x, Concrete)]
-    return [as_value(out) for out in make_calls(p, operands)]
+    operands = [x.numpy() for x in values if isinstance(x, arrays.Concrete)]
+    return [arrays.as_value(out) for out in make_calls(p, operands)]
 
 
 def callback_lower(
