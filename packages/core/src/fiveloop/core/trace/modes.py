@@ -226,11 +226,6 @@ def inlines_jit() -> bool:
     return SPECIAL.count > 0 and _runs_python.value
 
 
-def runs_as_python() -> bool:
-    """Whether bodies run as Python now: in `disable_jit`, where no jaxpr is being written."""
-    return inlines_jit() and not is_staging(tracer.current_trace())
-
-
 def branches_as_python() -> bool:
     """Whether conditions are known as well: not under `vmap`, whose lanes may differ."""
     trace: tracer.Trace | None = tracer.current_trace()
@@ -262,10 +257,11 @@ def python_form(python: Callable[..., Any]) -> Callable[[Callable[P, R]], Callab
             if not SPECIAL.count:
                 return fun(*args, **kwargs)
             result: R
-            if runs_as_python():
+            staging = is_staging(tracer.current_trace())
+            if inlines_jit() and not staging:
                 result = python(*args, **kwargs)
                 return result
-            if not finds_nans() or is_staging(tracer.current_trace()):
+            if not finds_nans() or staging:
                 return fun(*args, **kwargs)
             return looking_for_nans(lambda: fun(*args, **kwargs), lambda: python(*args, **kwargs))
 

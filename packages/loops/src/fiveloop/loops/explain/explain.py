@@ -37,17 +37,14 @@ def explain(f: Callable[..., Any], *args: Any, **kwargs: Any) -> report.Explanat
     flatten.check_callable("explain", f)
     with telling():
         jaxpr = staging.stage_user(f, args, kwargs, returns_refs=True)[0].jaxpr
-        found = in_place(jaxpr) if _has_sizes(jaxpr) else None
+        # A program can be compiled if all sizes are known.
+        sizes = [ir.size_of(shown_aval(a).shape) for a in jaxpr.in_avals]
+        found = in_place(jaxpr) if all(map(ir.is_constant, sizes)) else None
         ready = ready_jaxpr(jaxpr)
     loops = tuple(_report(loop, found) for loop in _loops(ready, (), "", count(1)))
     if found is None:
         return report.Explanation(loops, None, None)
     return report.Explanation(loops, found.emission, len(found.copies))
-
-
-def _has_sizes(jaxpr: Jaxpr) -> bool:
-    """Whether all sizes are known, so that a program can be compiled."""
-    return all(ir.is_constant(ir.size_of(shown_aval(a).shape)) for a in jaxpr.in_avals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,8 @@ class _Moves:
         if ref not in self.names or self._uses[ref] != 1:
             return
         place = choice.outvars.index(x)
-        nothing = [k for k, b in enumerate(choice.params.branches) if _gives_zero(b, place)]
+        made = [ir.maker(b.outvars[place], ir.makers(b)) for b in choice.params.branches]
+        nothing = [k for k, e in enumerate(made) if e is not None and _spreads_zero(e)]
         if not 0 < len(nothing) < len(choice.params.branches):
             return
         if eqn.primitive is primitives.addupdate_p or ref in self.untouched:
@@ -217,11 +218,6 @@ def _guarded(write: ir.Eqn, index: ir.Atom, nothing: Sequence[int]) -> list[ir.E
 def is_guard(eqn: ir.Eqn) -> bool:
     """Whether an equation is a loop of at most one turn around a write."""
     return eqn.primitive is while_loop.while_p and eqn.params.body.name == GUARD
-
-
-def _gives_zero(b: Jaxpr, place: int) -> bool:
-    """Whether a branch gives zeros at a place."""
-    return any(b.outvars[place] in e.outvars and _spreads_zero(e) for e in b.eqns)
 
 
 def _spreads_zero(eqn: ir.Eqn) -> bool:

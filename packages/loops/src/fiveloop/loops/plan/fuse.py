@@ -39,14 +39,10 @@ def fuse(eqn: ir.Eqn, around: Around) -> record.Planned:
             tells = p.record.tells and not p.record.called.kind
             return record.Planned(done.loop, told=[*done.told, *(others if tells else [])])
         slot, ref, loop = found
-        told = record.Decision(STEP, p.name_of(ref), True, _fused(slot), slot.maker.source)
+        stay = ", ".join(str(a.aval) for a in slot.leaves)
+        how = f"{FUSED}; its operands stay: {stay}" if stay else FUSED
+        told = record.Decision(STEP, p.name_of(ref), True, how, slot.maker.source)
         done = record.Planned(loop, told=[*done.told, told])
-
-
-def _fused(slot: Slot) -> str:
-    """The decision about an array that is made slot by slot."""
-    whole = [str(a.aval) for a in slot.leaves]
-    return f"{FUSED}; its operands stay: {', '.join(whole)}" if whole else FUSED
 
 
 @dataclass(frozen=True, slots=True)

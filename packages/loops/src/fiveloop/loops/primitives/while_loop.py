@@ -65,11 +65,6 @@ def parts(p: WhileParams, xs: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
     return consts, carry, refs
 
 
-def cache_of(p: WhileParams) -> list[ir.Aval]:
-    """The types of what is saved on the way."""
-    return cache_avals(kept_avals(p), p.slots)
-
-
 def kept_avals(p: WhileParams) -> list[ir.Aval]:
     """The types of the values that are saved on the way, once each."""
     binders = p.body.invars[p.num_consts :]
@@ -98,4 +93,4 @@ def while_abstract_eval(avals: ir.Avals, p: WhileParams) -> ir.Typing:
         if x.strong() is not out.strong():
             raise TypeError(f"while: a carried value of type {x} becomes {out} in the body")
         outs.append(x if x.weak_type and out.weak_type else x.strong())
-    return [*outs, *cache_of(p)], p.cond.effects | p.body.effects
+    return [*outs, *cache_avals(kept_avals(p), p.slots)], p.cond.effects | p.body.effects
