@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fiveloop.core import Value, errors, trace
+from fiveloop.core import Value, prims, trace
 from fiveloop.core.dataclass import dataclass, fields, replace
 from fiveloop.loops import common
 from fiveloop.loops.progress.api import Progress
@@ -92,9 +92,9 @@ def planning(everything: bool | None = None, /, **steps: bool) -> Iterator[Plann
     given = dict.fromkeys(STEPS, everything) if everything is not None else {}
     for name, value in {**given, **steps}.items():
         if name not in STEPS or not isinstance(value, bool):
-            raise TypeError(
+            prims.bad_type(
                 f"planning: expected True or False, for all steps or for one of {', '.join(STEPS)}; got "
-                f"{_shown(everything, name, value)}{errors.at_source(trace.current_source())}"
+                f"{_shown(everything, name, value)}"
             )
     chosen = replace(_setting.value, **{**given, **steps})
     with _setting.to(chosen):

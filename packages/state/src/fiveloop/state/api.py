@@ -13,7 +13,6 @@ from fiveloop.core import arrays, ir, prims, pytree, stop_gradient, trace, trans
 from fiveloop.core.api import flatten
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.dataclass import dataclass
-from fiveloop.core.errors import at_source
 from fiveloop.core.index import access, eager, parse
 from fiveloop.core.ir.indexer import Indexer
 from fiveloop.core.util import T
@@ -38,9 +37,7 @@ def new_ref(init: Any, *, differentiable: bool = True) -> Any:
     Array(5., dtype=float32)
     """
     if not isinstance(differentiable, bool):
-        raise TypeError(
-            f"new_ref: differentiable must be a bool, got {differentiable!r}{at_source(trace.current_source())}"
-        )
+        prims.bad_type(f"new_ref: differentiable must be a bool, got {differentiable!r}")
     values, tree = flatten.flatten_values(init, "new_ref: init")
     return tree.unflatten([_new_ref(differentiable, x) for x in values])
 
@@ -58,9 +55,9 @@ def empty_ref(shape: Any, dtype: Any = np.float32) -> Ref:
 
 def _new_ref(differentiable: bool, x: Value) -> Value:
     if isinstance(x, Ref):
-        raise TypeError(
+        prims.bad_type(
             f"new_ref: init must be an array, got a Ref of type {x.aval}; to copy a Ref, read it: "
-            f"new_ref(ref[...]){at_source(trace.current_source())}"
+            "new_ref(ref[...])"
         )
     held = x if differentiable else stop_gradient(x)
     return primitives.ref_of(held, differentiable=differentiable)
@@ -240,9 +237,8 @@ def run_state(f: Callable[[Any], None]) -> Callable[[Any], Any]:
         refs = new_ref(init)
         out: object = flatten.call_user("run_state: the function", "(refs)", f, refs)
         if out is not None:
-            raise TypeError(
+            prims.bad_type(
                 f"run_state: the function works on its Refs and must return None, got {out!r}"
-                f"{at_source(trace.current_source())}"
             )
         return freeze(refs)
 
@@ -445,9 +441,8 @@ def _touch(ref: Value) -> None:
 def _check_ref(what: str, ref: Any) -> Value:
     """The Ref that something is, or is a part of."""
     if not isinstance(ref, Ref):
-        raise TypeError(
+        prims.bad_type(
             f"{what}: expected a Ref, got {ref!r} of type {type(ref).__name__}; make one with new_ref"
-            f"{at_source(trace.current_source())}"
         )
     base = access.base_of(ref)
     if isinstance(base._note, FrozenNote):

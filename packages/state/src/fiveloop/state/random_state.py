@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fiveloop.core import ad, arrays, errors, ir, prims, pytree, rules, trace, transforms
+from fiveloop.core import ad, arrays, ir, prims, pytree, rules, trace, transforms
 from fiveloop.core import keys as core_keys
 from fiveloop.core.arrays import ArrayLike, Value
 from fiveloop.core.dataclass import dataclass
@@ -158,10 +158,7 @@ class KeyStream:
                 "under `vmap` give each lane a stream of its own, `stream.fork(size)` with in_axes=0, or let the lanes "
                 "share one, with in_axes=None or closed over"
             )
-        raise TypeError(
-            f"KeyStream: expected one stream to take a key from, got {given}; {advice}"
-            f"{errors.at_source(trace.current_source())}"
-        )
+        prims.bad_type(f"KeyStream: expected one stream to take a key from, got {given}; {advice}")
 
     def __repr__(self) -> str:
         return f"KeyStream({self.state!r})"

@@ -209,9 +209,9 @@ class RefView(access.View, refs.Ref):
             )
 
     def __iadd__(self, x: Any) -> NoReturn:
-        raise TypeError(
+        prims.bad_type(
             f"a Ref of type {self.aval} is no number to add to: write `ref[index] += x`, or, on a part, `part[...] += "
-            f"x`{errors.at_source(trace.current_source())}"
+            "x`"
         )
 
     def __repr__(self) -> str:
@@ -237,9 +237,8 @@ class At:
         return RefView(ref.outer, *_before(ref, *inner))
 
     def __setitem__(self, index: Any, x: Any) -> NoReturn:
-        raise TypeError(
+        prims.bad_type(
             f"`ref.at` names parts of a Ref of type {self._ref.aval}, and is not written: write `ref[index] = x`"
-            f"{errors.at_source(trace.current_source())}"
         )
 
 
@@ -247,10 +246,10 @@ def _check_known(ref: Value, index: Any) -> None:
     """Raise if an index has a mask that is known only at run time: the size of a part is static."""
     place = access.masked_place(ref.shape, index) if access.has_mask(index) else None
     if place is not None and not trace.is_concrete(place.mask):
-        raise TypeError(
+        prims.bad_type(
             f"`ref.at[mask]`: expected a mask whose elements are known to name a part of {ref.aval}, got the traced "
             f"mask {place.mask!r}: the size of a part must be static; write at the mask, `ref[mask] = x` or "
-            f"`ref[mask] += x`{errors.at_source(trace.current_source())}"
+            "`ref[mask] += x`"
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import CodeType
 from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict
 
-from fiveloop.core import ad, arrays, errors, ir, pytree, trace
+from fiveloop.core import ad, arrays, errors, ir, prims, pytree, trace
 from fiveloop.core.api import flat_function, flatten
 from fiveloop.core.backend import call as backend_call
 from fiveloop.core.backend import client
@@ -212,9 +212,8 @@ class CompiledCall(_Stage[R]):
 
     def _check(self, tree: pytree.TreeDef, values: ad.Values, called: Callable[[int], str]) -> None:
         if tree != self.in_tree:
-            raise TypeError(
+            prims.bad_type(
                 f"compiled {self.fun_name}: expected arguments of structure {self.in_tree}, got {tree}"
-                f"{errors.at_source(ir.user_source())}"
             )
         for k, (x, aval) in enumerate(zip(values, self.in_avals, strict=True)):
             if isinstance(x, trace.Tracer):
@@ -224,9 +223,7 @@ class CompiledCall(_Stage[R]):
                 advice = "compile it for these types, or call the jitted function"
             else:
                 continue
-            raise TypeError(
-                f"{called(k)} must be {aval}, got {wrong}; {advice}{errors.at_source(ir.user_source())}"
-            )
+            prims.bad_type(f"{called(k)} must be {aval}, got {wrong}; {advice}")
 
     def memory_analysis(self) -> client.MemoryStats:
         """Bytes of arguments, results, temporaries and code, as XLA planned them."""

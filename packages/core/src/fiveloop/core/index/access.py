@@ -46,10 +46,9 @@ class View(Value):
 
     def check_operand(self) -> None:
         """Refused: rules know whole values alone."""
-        raise TypeError(
+        prims.bad_type(
             f"a primitive was applied to a part of a Ref, of type {self.aval}; expected the whole Ref, of type "
             f"{self.base.aval}: apply it to that one and an index, or to what the part holds, `part[...]`"
-            f"{errors.at_source(ir.user_source())}"
         )
 
     @property

@@ -37,14 +37,11 @@ def ds(start: Any, size: int, stride: int = 1) -> DynamicSpan:
     given: dict[str, Any] = {"size": size, "stride": stride}
     for name, x in given.items():
         if not isinstance(x, int) or isinstance(x, bool):
-            raise TypeError(
+            prims.bad_type(
                 f"ds: expected an int as {name}, got {x!r}; sizes must be known while tracing: {errors.STATIC}"
-                f"{errors.at_source(ir.user_source())}"
             )
     if size < 0 or stride < 1:
-        raise ValueError(
-            f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}{errors.at_source(ir.user_source())}"
-        )
+        prims.bad_value(f"ds: expected size >= 0 and stride >= 1, got {size} and {stride}")
     return DynamicSpan(start, size, stride)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from fiveloop.core import ad, arrays, errors, ir, prims, rules, util
+from fiveloop.core import ad, arrays, ir, prims, rules, util
 from fiveloop.core.arrays import Value
 from fiveloop.core.trace import modes, stage_closed, tracer
 from fiveloop.core.transforms import policies
@@ -165,10 +165,10 @@ class BatchTrace(tracer.Trace):
         if isinstance(x, BatchTracer) and (x._trace is self or self.knows(x._trace)):
             return x.value, x.dim
         if id(x) in self.split:
-            raise ValueError(
+            prims.bad_value(
                 f"vmap of {ir.function_source(self.fun)}: it closes over {x.aval}, which is also "
                 f"an argument, an element "
-                f"for each lane; pass it, or close over it{errors.at_source(tracer.current_source())}"
+                "for each lane; pass it, or close over it"
             )
         return x, None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveloop.core import Value, ad, arrays, errors, prims, rules, trace, transforms, util
+from fiveloop.core import Value, ad, arrays, prims, rules, trace, transforms, util
 from fiveloop.core.backend import hlo
 from fiveloop.state import handlers, predicate, primitives
 from fiveloop.state.io import primitive
@@ -100,10 +100,10 @@ def callback_jvp(
     """Call it on the primals, once; it must not give anything that would have to have a tangent."""
     given = any(not isinstance(t, ad.Zero) for t in tangents)
     if given and any(a.differentiable for a in p.avals):
-        raise TypeError(
+        prims.bad_type(
             f"{p.call.results.what}: its results have no derivative, since `{p.call}` is called as it is, but it was "
             f"given values under differentiation; give it `stop_gradient` of them, or define the derivative with "
-            f"`custom_jvp` or `custom_vjp` around the call{errors.at_source(trace.current_source())}"
+            "`custom_jvp` or `custom_vjp` around the call"
         )
     outs = trace.bind(primitive.callback_p, *primals, params=p)
     return outs, [transforms.zero_like(x) for x in outs]

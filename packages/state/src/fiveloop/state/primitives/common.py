@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from fiveloop.core import Value, ad, errors, ir, prims, trace
+from fiveloop.core import Value, ad, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.ir.indexer import Indexer, whole_indexer
 from fiveloop.state.refs import AbstractRef
@@ -92,17 +92,16 @@ def check_value(what: str, value: ir.Aval, element: ir.Aval) -> None:
 def monoid_of(name: object, ref: ir.Aval) -> prims.Monoid:
     """A monoid by its name, if Refs of this type accumulate by it."""
     if name not in prims.MONOIDS:
-        raise ValueError(
+        prims.bad_value(
             f"accumulate: expected a monoid among {', '.join(map(repr, prims.MONOIDS))}, got {name!r}"
-            f"{errors.at_source(trace.current_source())}"
         )
     monoid = prims.MONOIDS[str(name)]
     kind = "f" if ref.differentiable and ref.dtype.kind != "c" else ref.dtype.kind
     if kind not in monoid.takes:
         taken = " or ".join([word for kinds, word in _KINDS.items() if kinds[0] in monoid.takes])
-        raise TypeError(
+        prims.bad_type(
             f"accumulate: expected a Ref of {taken} for the monoid {name!r}, got {ref}; "
-            f"{_instead(kind, monoid.name)}{errors.at_source(trace.current_source())}"
+            f"{_instead(kind, monoid.name)}"
         )
     return monoid
 
