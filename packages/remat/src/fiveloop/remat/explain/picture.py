@@ -218,11 +218,11 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as dictionaries, lists, strings and numbers."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no data")
 
     def drawn(self) -> Picture:
         """The picture."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no picture")
 
     def to_json(self, **how: Any) -> str:
         """`to_dict` as JSON; `how` goes to `json.dumps`."""
