@@ -52,7 +52,7 @@ LOOPS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("tracing",),
     ("for_loop", "while_loop", "cond", "replay", "flat", "scan", "accumulate", "associative"),
-    ("after", "leaf", "machine", "plan", "store", "sweep"),
+    ("machine", "plan", "reversal", "store"),
     ("explain",),
 )
 

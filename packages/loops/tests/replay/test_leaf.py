@@ -9,7 +9,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, jvp, make_jaxpr, value_and_grad
-from fiveloop.loops import fori_loop, leaf, while_loop
+from fiveloop.loops import fori_loop, reversal, while_loop
 from fiveloop.loops.primitives.replay import replay_p
 from fiveloop.state import new_ref
 
@@ -72,7 +72,7 @@ def replays(fun: Any, *args: Any) -> list[Any]:
 
 def test_several_steps_are_taped_together() -> None:
     (params,) = replays(grad(chased, (0, 1)), X, P)
-    taped = leaf.leaf_of(params)
+    taped = reversal.leaf_of(params)
     assert taped is not None
     assert 1 < taped.steps < SIZE // 2
 
@@ -80,7 +80,7 @@ def test_several_steps_are_taped_together() -> None:
 def test_a_state_whose_residuals_are_as_large_is_saved_for_each_step() -> None:
     run = lambda x: fnp.sum(while_loop(lambda y: y[0] < 100.0, lambda y: y * y, x))
     (params,) = replays(grad(run), np.full(1000, 1.5, np.float32))
-    assert leaf.leaf_of(params) is None
+    assert reversal.leaf_of(params) is None
 
 
 def test_the_gradient_is_that_of_the_counted_loop() -> None:
@@ -133,7 +133,7 @@ def test_small_steps_are_taped_together_where_nobody_says_how_many_states_are_sa
 
     x, p = np.float32(0.7), np.float32(0.9)
     (params,) = replays(grad(last, (0, 1)), x, p)
-    taped = leaf.leaf_of(params)
+    taped = reversal.leaf_of(params)
     assert taped is not None
     assert taped.steps == 64
     got, want = (jit(grad(f, (0, 1)))(x, p) for f in (last, plain))

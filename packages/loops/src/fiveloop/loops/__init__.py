@@ -15,7 +15,7 @@ from .primitives.cond import CondParams as CondParams, cond_p as cond_p
 from . import machine as _machine, plan as _plan
 from .options import Planning as Planning, planning as planning
 from .explain.explain import explain as explain
-from .explain.report import Explanation as Explanation, LoopReport as LoopReport
+from .explain.explain import Explanation as Explanation, LoopReport as LoopReport
 from .accumulate import accumulate_grads as accumulate_grads
 from .progress.api import Progress as Progress
 from .progress.rules import ProgressEffect as ProgressEffect

@@ -16,7 +16,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, errors, ir, passes, prims, trace, transforms, util
 from fiveloop.core.backend import client, lazy
-from fiveloop.loops import after, leaf
+from fiveloop.loops import reversal
 from fiveloop.loops.names import name_inputs
 from fiveloop.loops.primitives.replay import ReplayParams, replay_p, without_backward
 from fiveloop.loops.primitives.slots import COUNT, cache_avals, sweeping
@@ -98,11 +98,11 @@ class _WayBack:
         self, p: ReplayParams, n: Value, consts: Sequence[Value], states: Sequence[Value]
     ) -> None:
         self.p, self.n, self.consts, self.states = p, n, consts, states
-        self.back = after.back_alone(p)
-        self.leaf = leaf.leaf_of(p)
+        self.back = reversal.back_alone(p)
+        self.leaf = reversal.leaf_of(p)
         self.tape = 1 if self.leaf is None else self.leaf.steps
         self.names = p.parts(p.names)[1]
-        self.after = after.after_of(p)
+        self.after = reversal.after_of(p)
         avals = p.parts(p.backward.in_avals[1:])[1]
         self.held = [api.empty_ref(avals[k].shape, avals[k].dtype) for k in self.places]
         named(self.held, [f"{self.names[k]} after the step" for k in self.places])
@@ -275,12 +275,12 @@ _CARRIED = {
 
 def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
     """The decision about saved states, for `explain`."""
-    taped, size = leaf.leaf_of(p), f"states of {_bytes_of_state(p)} bytes are saved"
+    taped, size = reversal.leaf_of(p), f"states of {_bytes_of_state(p)} bytes are saved"
     schedule = p.schedule if taped is None else replace(p.schedule, tape=taped.steps)
     is_chosen = isinstance(p.slots, binomial.Binomial)
     saved = f"{size} by {p.slots}" if is_chosen else f"{p.num_slots} {size} at a time"
     once = "each step runs once more to be reversed"
-    if after.after_of(p) is not None:
+    if reversal.after_of(p) is not None:
         once = "the last step runs once more to be reversed; the others are reversed from the states after them"
     ends = f"{once}{_times_in_all(p, schedule, replay)}"
     if schedule.most is not None:
@@ -296,7 +296,7 @@ def _of_schedule(p: ReplayParams, replay: ir.Eqn) -> str:
 
 def _times_in_all(p: ReplayParams, schedule: binomial.Binomial, replay: ir.Eqn) -> str:
     """How many steps are reversed together; and how many are run again, if it is known how many there may be."""
-    steps, taped, together = _constant_steps(replay), leaf.leaf_of(p), ""
+    steps, taped, together = _constant_steps(replay), reversal.leaf_of(p), ""
     if taped is not None:
         kept = prims.bytes_of(v.aval for v in taped.cut.residuals)
         together = f"; {taped.steps} steps are reversed together, with {kept} bytes saved of each"
