@@ -229,18 +229,25 @@ def call_split(
     again = gives_again(plan, eqn)
     kept = plan.kept_out or False
     cut = transforms.split(p.jaxpr, unknown, inst, plan, ensure_out_inst=again, kept_out=kept)
-    known_ins, _ = util.partition(unknown, eqn.invars)
+    return call_halves(cut, eqn, p, p, kept_outs([cut]) if again else None)
+
+
+def call_halves(
+    cut: transforms.Split, eqn: ir.Eqn, of_known: Any, of_staged: Any, kept: Set[int] | None
+) -> rules.EqnSplit:
+    """The halves of the call of a jaxpr that is cut, each with params of its own; `kept` is as in `set_apart`."""
+    known_ins, _ = util.partition(cut.unknown_in, eqn.invars)
     known_outs, _ = util.partition(cut.out_unknown, eqn.outvars)
     known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
     staged_ins = [*residuals, *util.select_by(cut.staged_in, eqn.invars)]
     staged_outs = util.select_by(cut.out_staged, eqn.outvars)
 
-    def half(jaxpr: ir.Jaxpr, ins: ir.Atoms, outs: ir.Vars) -> ir.Eqn:
-        return rules.new_eqn(eqn.primitive, ins, replace(p, jaxpr=jaxpr), outs, eqn.source)
+    def half(params: Any, jaxpr: ir.Jaxpr, ins: ir.Atoms, outs: ir.Vars) -> ir.Eqn:
+        return rules.new_eqn(eqn.primitive, ins, replace(params, jaxpr=jaxpr), outs, eqn.source)
 
-    known = half(known_jaxpr, known_ins, [*known_outs, *saved])
-    staged = half(cut.staged, staged_ins, staged_outs)
-    return set_apart([known], staged, cut.out_unknown, kept_outs([cut]) if again else None)
+    known = half(of_known, known_jaxpr, known_ins, [*known_outs, *saved])
+    staged = half(of_staged, cut.staged, staged_ins, staged_outs)
+    return set_apart([known], staged, cut.out_unknown, kept)
 
 
 def gives_again(plan: transforms.SavingPlan, eqn: ir.Eqn) -> bool:

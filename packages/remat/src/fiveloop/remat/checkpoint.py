@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any, TypedDict, Unpack, overload
 
-from fiveloop.core import Jaxpr, ad, errors, extend, ir, trace, transforms, util
+from fiveloop.core import Jaxpr, ad, errors, extend, ir, trace, transforms
 from fiveloop.core.api import arguments, flat_function, flatten, staging
 from fiveloop.core.api.flatten import flatten_arguments, refuse_closed_over
-from fiveloop.core.closed_call import forward_residuals, gives_again, kept_outs, set_apart
+from fiveloop.core.closed_call import call_halves, gives_again, kept_outs
 from fiveloop.core.dataclass import replace
 from fiveloop.core.primitives import check
 from fiveloop.core.util import P, R
@@ -145,24 +145,14 @@ def checkpoint_split(
     inner = extend.SavingPlan(both_save(p.policy, plan.policy), path=plan.path).at_boundary()
     again = gives_again(plan, eqn)
     cut = extend.split(p.jaxpr, unknown, at_hand, inner, ensure_out_inst=again)
-    known_ins, _ = util.partition(unknown, eqn.invars)
-    known_outs, _ = util.partition(cut.out_unknown, eqn.outvars)
-    known_jaxpr, saved, residuals = forward_residuals(cut, eqn, known_outs)
-    known_params = replace(p, jaxpr=known_jaxpr, recomputes=False)
-    known = extend.new_eqn(
-        eqn.primitive, known_ins, known_params, [*known_outs, *saved], eqn.source
-    )
-    staged_ins = [*residuals, *util.select_by(cut.staged_in, eqn.invars)]
     # Where everything is saved, there is nothing to keep apart from the first computation.
     apart = p.prevent_cse and not isinstance(inner.policy, transforms.EverythingSaveable)
-    staged_params = replace(p, jaxpr=cut.staged, recomputes=True, prevent_cse=apart)
-    staged_outs = util.select_by(cut.out_staged, eqn.outvars)
-    staged = extend.new_eqn(eqn.primitive, staged_ins, staged_params, staged_outs, eqn.source)
+    known, staged = replace(p, recomputes=False), replace(p, recomputes=True, prevent_cse=apart)
     # A result is had outside, where the outer policy alone decides.
     outer = plan.outside()
     saved_outs = {k for k in range(len(eqn.outvars)) if maker_of(eqn, k).verdict(outer).saves}
     kept = kept_outs([cut]) | saved_outs if again else None
-    halves = set_apart([known], staged, cut.out_unknown, kept)
+    halves = call_halves(cut, eqn, known, staged, kept)
     if halves.again:
         # What is computed here for its own sake may be merged with what is computed here to go back.
         here = [replace(e.params, recomputes=False) for e in halves.again]

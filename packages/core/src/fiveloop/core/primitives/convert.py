@@ -12,8 +12,6 @@ from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
 from fiveloop.core.primitives import check, costs
 
-"""What a transpose rule is given: a known value, or what stands for a linear operand."""
-
 
 @dataclass(frozen=True)
 class ConvertParams:
@@ -24,9 +22,7 @@ class ConvertParams:
 
 
 convert_p: ir.Primitive[ConvertParams] = ir.Primitive("convert")
-real_p: ir.Primitive[Any] = ir.Primitive(
-    "real"
-)  # its row is in `complex`, above; a transpose needs it
+real_p: ir.Primitive[Any] = ir.Primitive("real")  # its row is in `elementwise`; transposes need it
 
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128))
 """What holds digits of a Python number that float32 and complex64 do not."""

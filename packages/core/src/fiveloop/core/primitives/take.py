@@ -47,7 +47,6 @@ class ResolveParams:
 
 
 take_p: ir.Primitive[TakeParams] = ir.Primitive("take")
-_NO_TANGENT = rules.Refusal("its result is an integer; integers have no tangents")
 put_p: ir.Primitive[PutParams] = ir.Primitive("put")
 resolve_index_p: ir.Primitive[ResolveParams] = ir.Primitive("resolve_index")
 
@@ -353,6 +352,6 @@ rules.define(
     resolve_index_p,
     abstract_eval=rules.pure(_resolve_aval),
     lower=_resolve_lower,
-    jvp=_NO_TANGENT,
+    jvp=rules.Refusal("its result is an integer; integers have no tangents"),
     batch=broadcast.same_dims_batch(resolve_index_p),
 )

@@ -177,7 +177,7 @@ class _Splitter:
         return bool(self.lost) and not self.lost.isdisjoint(self._refs_to_run(eqn))
 
     def _classify(self, eqn: ir.Eqn) -> _Step:
-        unknown = [isinstance(a, ir.Var) and a in self.unknown for a in eqn.invars]
+        unknown = [a in self.unknown for a in eqn.invars]
         rule = rules.split_rules.find(eqn.primitive)
         if not any(unknown) and self.unknown.isdisjoint(eqn.outvars):
             self._keep(eqn)
@@ -282,7 +282,7 @@ class _Splitter:
     def _assemble(self) -> Split:
         jaxpr = self.jaxpr
         out_unknown = tuple(
-            ensure or (isinstance(a, ir.Var) and a in self.unknown)
+            ensure or a in self.unknown
             for a, ensure in zip(jaxpr.outvars, self.ensure_unknown, strict=True)
         )
         out_staged = tuple(u or i for u, i in zip(out_unknown, self.ensure_inst, strict=True))
@@ -371,7 +371,7 @@ class _Splitter:
                 continue
             if not _branches(eqn) or _hands_over(eqn, step.known, step.staged):
                 continue
-            unknown = tuple([isinstance(a, ir.Var) and a in self.unknown for a in eqn.invars])
+            unknown = tuple([a in self.unknown for a in eqn.invars])
             plan = policies.DEFAULT_PLAN.within(eqn)
             cut = cut_once(
                 rules.split_rules[eqn.primitive], plan, unknown, self._at_hand_later(eqn), eqn

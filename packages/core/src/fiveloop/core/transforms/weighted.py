@@ -97,7 +97,7 @@ def _weighted(
     terms: ir.Atom, made: Mapping[ir.Var, ir.Eqn], uses: Mapping[ir.Var, int]
 ) -> Parts | None:
     """The weights that arrays are multiplied by, or divided by the inverses of, and the arrays; None of other terms."""
-    eqn = made.get(terms) if isinstance(terms, ir.Var) else None
+    eqn = ir.maker(terms, made)
     if eqn is None or uses[eqn.outvars[0]] > 1:
         return None
     pairs = {"mul": (eqn.invars, eqn.invars[::-1]), "div": (eqn.invars[::-1],)}
@@ -120,7 +120,7 @@ def _reshaped(x: ir.Atom, shape: ir.Shape, eqn: ir.Eqn) -> ir.Eqn:
 
 def _outer(x: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> Parts | None:
     """The outer products that an array is of, if it is of such."""
-    eqn = made.get(x) if isinstance(x, ir.Var) else None
+    eqn = ir.maker(x, made)
     if eqn is None or x.aval.ndim != 3 or not _is_worth(x.aval):
         return None
     if eqn.primitive is prims.dot_general_p and eqn.params == OUTER:

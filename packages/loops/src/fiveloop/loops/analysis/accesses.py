@@ -239,9 +239,7 @@ def with_bodies(
 def _with_bodies(
     eqn: ir.Eqn, names: Mapping[ir.Var, str], change: Planner, told: list[Decision]
 ) -> ir.Eqn:
-    if not is_entered(eqn) or names.keys().isdisjoint(
-        a for a in eqn.invars if isinstance(a, ir.Var)
-    ):
+    if not is_entered(eqn) or names.keys().isdisjoint(eqn.invars):
         return eqn
 
     def within(inner: Jaxpr) -> Jaxpr:

@@ -88,7 +88,7 @@ class _Moves:
 
     def _read(self, choice: ir.Eqn) -> None:
         """Move reads of which some branches alone use what they give into these."""
-        operands = [a for a in dict.fromkeys(choice.invars[1:]) if isinstance(a, ir.Var)]
+        operands = ir.vars_in_order(choice.invars[1:])
         reads = [
             read
             for a in operands
@@ -155,7 +155,7 @@ def _with_reads(choice: ir.Eqn, reads: ir.Eqns) -> ir.Eqn:
     index, *operands = choice.invars
     gone = {e.outvars[0] for e in reads}
     kept = [a for a in operands if a not in gone]
-    more = dict.fromkeys(a for e in reads for a in e.invars if isinstance(a, ir.Var))
+    more = ir.vars_in_order([a for e in reads for a in e.invars])
     new = [a for a in more if a not in kept]
     branches = tuple(_reading(b, reads, operands, new) for b in choice.params.branches)
     params = replace(choice.params, branches=branches)
@@ -173,13 +173,7 @@ def _reading(b: Jaxpr, reads: ir.Eqns, operands: ir.Atoms, new: ir.Vars) -> Jaxp
     used = ir.used_by(b.eqns, b.outvars)
     places = [has[e.outvars[0]] for e in reads]
     eqns = [
-        rules.new_eqn(
-            primitives.get_p,
-            [has[a] if isinstance(a, ir.Var) else a for a in e.invars],
-            e.params,
-            [v],
-            e.source,
-        )
+        ir.rename(e, has).replace(outvars=(v,))
         for e, v in zip(reads, places, strict=True)
         if v in used
     ]

@@ -103,14 +103,9 @@ class Stacks:
 
     eqn: ir.Eqn
     around: Around
-    uses: dict[ir.Var, list[ir.Eqn]] = field(default_factory=dict)
     held: dict[ir.Atom, list[tuple[ir.Var, ir.Eqn]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for e in self.body.eqns:
-            for a in dict.fromkeys(e.invars):
-                if isinstance(a, ir.Var) and isinstance(a.aval, AbstractRef):
-                    self.uses.setdefault(a, []).append(e)
         for ref in self.refs:
             users = self.uses.get(ref, [])
             writes = [e for e in users if e.primitive is not primitives.get_p]
@@ -118,6 +113,11 @@ class Stacks:
                 self.held.setdefault(e.outvars[0], []).append((ref, e))
             if len(writes) == 1 and writes[0].primitive is primitives.swap_p:
                 self.held.setdefault(writes[0].invars[1], []).append((ref, writes[0]))
+
+    @property
+    def uses(self) -> Mapping[ir.Var, ir.Eqns]:
+        """What the equations of the body do with each Ref, in order."""
+        return ir.users(self.body)
 
     @property
     def body(self) -> Jaxpr:

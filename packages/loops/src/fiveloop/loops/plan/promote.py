@@ -134,12 +134,12 @@ def _read_states(eqn: ir.Eqn) -> list[int]:
 
 
 def _rewritten(eqn: ir.Eqn, refs: Refs, made: Made) -> list[ir.Eqn]:
-    if not any(a in refs for a in eqn.invars if isinstance(a, ir.Var)):
+    if refs.keys().isdisjoint(eqn.invars):
         return [eqn]
     if eqn.primitive is for_p:
         return _inner_loop(eqn, refs)
     if is_entered(eqn):
-        for v in dict.fromkeys(a for a in eqn.invars if isinstance(a, ir.Var) and a in refs):
+        for v in [v for v in ir.vars_in_order(eqn.invars) if v in refs]:
             entered = _entered(eqn, v, refs[v], made)
             eqn = entered.instead[0] if entered is not None else eqn
         return _with_whole_reads(eqn, refs)

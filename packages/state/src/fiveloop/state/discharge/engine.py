@@ -135,7 +135,7 @@ class _Discharger:
         with trace.keep_source() as set_source:
             self.env.run(self.jaxpr.eqns, self._step, set_source)
         outs = list(self.jaxpr.outvars)
-        last = not any(isinstance(a, ir.Var) and a in self.from_reads for a in outs)
+        last = self.from_reads.keys().isdisjoint(outs)
         self.phases.flush(last, apart=self.apart is not None and self.apart.holds)
         finals = [self.env[v] for v in util.select_by(results, self.jaxpr.invars)]
         return [self._value(a) for a in outs] + [c.contents for c in finals if isinstance(c, Cell)]
