@@ -12,9 +12,9 @@ from .jaxpr import Jaxpr, Label, Literal, NO_PARAMS, NoParams, Primitive, Var, V
 from .jaxpr import effects_of, has_effect, is_scalar, jaxprs_in, key_of, once_per, once_per_jaxpr
 from .jaxpr import used_vars, vars_in_order
 from .jaxpr import with_jaxprs
-from .graph import acts, changed_refs, holding, invariant, maker, makers, must_stay, mutated, needed
-from .graph import primitives_in, prune, reachable, touched_refs, use_counts, used_by, users
-from .graph import Environment, Equal, Step, copied_eqns, inlined, rename, renamed, replaced
-from .graph import without_calls
+from .graph import Environment, Equal, Step, acts, changed_refs, copied_eqns, holding, inlined
+from .graph import invariant, maker, makers, making, must_stay, mutated, needed, primitives_in
+from .graph import prune, reachable, rename, renamed, replaced, touched_refs, use_counts, used_by
+from .graph import users, without_calls
 from .pretty import Names, define_printer, format_params
 from .source import Source, function_source, is_internal, user_source

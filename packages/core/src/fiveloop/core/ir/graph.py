@@ -31,6 +31,23 @@ def maker(
     return eqn if eqn is None or prim is None or eqn.primitive is prim else None
 
 
+def making(atoms: ir.Atoms, made: Mapping[ir.Var, ir.Eqn]) -> list[ir.Eqn]:
+    """The equations that atoms are made by, the last first, all that these need included.
+
+    >>> jaxpr = make_jaxpr(lambda x: ((x + 1.0) * 2.0, x - 3.0))(1.0)
+    >>> making(jaxpr.outvars[:1], makers(jaxpr))
+    [c:f32*[] = mul b 2.0*, b:f32*[] = add a 1.0*]
+    """
+    found: dict[ir.Eqn, None] = {}
+    waiting = ir.vars_in_order(atoms)
+    while waiting:
+        eqn = made.get(waiting.pop())
+        if eqn is not None and eqn not in found:
+            found[eqn] = None
+            waiting += ir.vars_in_order(eqn.invars)
+    return list(found)
+
+
 @ir.once_per_jaxpr
 def primitives_in(jaxpr: ir.Jaxpr) -> frozenset[ir.Primitive[Any]]:
     """The primitives of a jaxpr and of those nested in it; remembered on the jaxpr.

@@ -4,7 +4,7 @@ from .batch import BatchTrace, BatchTracer, SAME, Same, axes_in_front, batch_fla
 from .batch import batch_jaxpr_at, batched_vars, in_front, move_batch, batch_directions
 from .cost import LIGHT, OPEN, OPERATION, equation_cost, equation_time, gradient_time, jaxpr_cost
 from .cost import jaxpr_time, mapping_time, operations_of, recomputation_time
-from .dce import dce, needed_body, smaller
+from .dce import dce, needed_body, smaller, with_equations
 from .eval import eval_jaxpr, happens_once, interpret, replayed
 from .jvp import JvpTracer, jvp_flat, jvp_jaxpr, add_tangents, instantiate, nonzero_mask, with_zeros
 from .jvp import nonzero_tangents, zero_like, zeros_of

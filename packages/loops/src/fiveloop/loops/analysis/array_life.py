@@ -117,16 +117,8 @@ class Life:
     def read_too_late(self) -> ir.Eqn | None:
         """A read of an old version that needs what comes after its update; None if none does by itself."""
         made = ir.makers(self.jaxpr)
-        for read, update in self._before:
-            waiting, seen = [read], set[int]()
-            while waiting:
-                eqn = waiting.pop()
-                if eqn is update:
-                    return read
-                if id(eqn) not in seen:
-                    seen.add(id(eqn))
-                    waiting += [made[a] for a in ir.used_vars(eqn.invars) if a in made]
-        return None
+        late = (read for read, update in self._before if update in ir.making(read.invars, made))
+        return next(late, None)
 
 
 def _updated_twice(updates: Sequence[accesses.Access]) -> str:

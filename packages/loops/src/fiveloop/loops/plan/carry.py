@@ -89,7 +89,7 @@ def _first(
     return out
 
 
-def _position(place: Place | None, i: int, operands: Iterator[Value]) -> Any:
+def _position(place: accesses.Place | None, i: int, operands: Iterator[Value]) -> Any:
     """The index of an axis in step `i`."""
     if place is None:
         return slice(None)
@@ -167,9 +167,6 @@ FEWEST = 16
 LARGEST = 16
 """Elements of what is carried; a row is read as fast as it is carried."""
 
-Place = integers.Affine | ir.Var
-"""Where an axis is accessed: at a place affine in the counter, or at one that no step changes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -177,7 +174,7 @@ class Chain:
 
     ref: ir.Var
     write: accesses.RefAccess
-    places: Mapping[int, Place]
+    places: Mapping[int, accesses.Place]
     reads: Mapping[int, int]
     steps: int
 
@@ -265,12 +262,12 @@ class ChainFinder:
         chain = Chain(ref, write, places, reads, max(reads.values())) if reads else None
         return Found(chain, why)
 
-    def places(self, access: accesses.RefAccess) -> dict[int, Place] | None:
+    def places(self, access: accesses.RefAccess) -> dict[int, accesses.Place] | None:
         """The place of an access on each axis that it does not take whole; None if one is not known."""
         indexer, shape = access.eqn.params.indexer, access.eqn.invars[0].aval.shape
         if indexer.lead or indexer.new_axes:
             return None
-        found: dict[int, Place] = {}
+        found: dict[int, accesses.Place] = {}
         for axis, (entry, size) in enumerate(zip(indexer.entries, shape, strict=True)):
             if isinstance(entry, Span) and entry == Span(0, size):
                 continue
@@ -295,7 +292,10 @@ class ChainFinder:
         return self.equal.known(access.operands[indexer.dynamic_axes.index(axis)])
 
     def _steps_later(
-        self, write: accesses.RefAccess, places: Mapping[int, Place], read: accesses.RefAccess
+        self,
+        write: accesses.RefAccess,
+        places: Mapping[int, accesses.Place],
+        read: accesses.RefAccess,
     ) -> int | str | None:
         """How many steps after its write an element is read, or why it is not carried; None if it is another one."""
         theirs = self.places(read)

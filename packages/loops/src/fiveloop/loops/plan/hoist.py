@@ -51,7 +51,7 @@ def invariant_part(
     told: list[record.Decision] = []
     taken: set[int] = set()
     for v, users in _frontier(body, movable).items():
-        chain = _chain(v, movable)
+        chain = ir.making([v], movable)
         why = _why_not(v, chain, users, refs)
         if why is None:
             continue
@@ -99,18 +99,6 @@ def _frontier(body: Jaxpr, movable: Mapping[ir.Var, ir.Eqn]) -> dict[ir.Var, lis
     inside, outs, uses = set(movable.values()), set(body.outvars), ir.users(body)
     found = {v: [eqn for eqn in uses.get(v, ()) if eqn not in inside] for v in movable}
     return {v: left for v, left in found.items() if left or v in outs}
-
-
-def _chain(v: ir.Var, movable: Mapping[ir.Var, ir.Eqn]) -> list[ir.Eqn]:
-    """The equations that a value is made by, the last first, all that these need included."""
-    found: dict[int, ir.Eqn] = {}
-    waiting = [v]
-    while waiting:
-        eqn = movable.get(waiting.pop())
-        if eqn is not None and id(eqn) not in found:
-            found[id(eqn)] = eqn
-            waiting += ir.vars_in_order(eqn.invars)
-    return list(found.values())
 
 
 def _why_not(v: ir.Var, chain: ir.Eqns, users: ir.Eqns, refs: Collection[ir.Var]) -> str | None:

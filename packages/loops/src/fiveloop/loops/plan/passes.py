@@ -123,11 +123,8 @@ def _plan(jaxpr: Jaxpr) -> Jaxpr:
     """The jaxpr with all steps that look at one loop done, inner loops first."""
     where = around(jaxpr)
     eqns = [new for eqn in jaxpr.eqns for new in _planned(eqn, where)]
-    planned = jaxpr
-    if len(eqns) != len(jaxpr.eqns) or not all(map(is_, eqns, jaxpr.eqns)):
-        # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
-        made = Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
-        planned = transforms.dce(made, [True] * len(jaxpr.outvars))[0]
+    # A step may have taken the use of a Ref that was only read back, or of what the loop was given.
+    planned = transforms.with_equations(jaxpr, eqns)
     where = around(planned)
     turned = [_with_turns(eqn, where) for eqn in planned.eqns]
     return planned if all(map(is_, turned, planned.eqns)) else planned.replace(eqns=turned)

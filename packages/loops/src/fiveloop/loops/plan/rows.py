@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from operator import is_
 from typing import NamedTuple
 
 from fiveloop.core import Jaxpr, ir, rules, transforms
@@ -80,12 +79,7 @@ def in_rows(jaxpr: Jaxpr, nsteps: int | None = None) -> Jaxpr:
     rows = {e: _rows(jaxpr, e, numbers) for e in jaxpr.eqns if e.primitive is for_p}
     copies = {row.copy for found in rows.values() for row in found.values()}
     placed = [_in_place(e, rows.get(e, {})) for e in jaxpr.eqns if e not in copies]
-    eqns = list(map(_with_bodies, placed))
-    if not copies:
-        same = all(map(is_, eqns, jaxpr.eqns))
-        return jaxpr if same else Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
-    made = Jaxpr(jaxpr.invars, eqns, jaxpr.outvars, jaxpr.name)
-    return transforms.dce(made, [True] * len(jaxpr.outvars))[0]
+    return transforms.with_equations(jaxpr, list(map(_with_bodies, placed)))
 
 
 _has_loops = ir.holding(for_p)

@@ -98,7 +98,7 @@ def _not_only_added(eqn: ir.Eqn, ref: ir.Var) -> list[Decision]:
     ]
 
 
-def _sums(body: Jaxpr, ref: ir.Var) -> list[ir.Eqn]:
+def _sums(body: Jaxpr, ref: ir.Var) -> ir.Eqns:
     """The equations that add to a whole Ref, if a step else only adds to elements of it."""
     if not isinstance(ref.aval, AbstractRef):
         return []
@@ -429,7 +429,7 @@ def _why_not(body: Jaxpr, ref: ir.Var) -> tuple[str, ir.Source | None] | None:
 
 
 def _carried_sum(
-    users: Sequence[ir.Eqn], made: Mapping[ir.Var, ir.Eqn]
+    users: ir.Eqns, made: Mapping[ir.Var, ir.Eqn]
 ) -> tuple[str, ir.Source | None] | None:
     """The same for a sum that is carried as a value: read, added to, and written."""
     if [e.primitive for e in users] != [primitives.get_p, primitives.swap_p]:
