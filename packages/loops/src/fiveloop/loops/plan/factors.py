@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
-
 from fiveloop.core import Jaxpr, Value, ir, prims, trace
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.loops.analysis.accesses import Around, write_at, zeros_eqn
 from fiveloop.loops.analysis.integers import literal
 from fiveloop.loops.analysis.slots import slot_axis, slot_indexer
 from fiveloop.loops.primitives.for_loop import by_operand
-from fiveloop.state import AbstractRef, primitives
+from fiveloop.state import AbstractRef, discharge, primitives
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +51,8 @@ class Shifted:
 
 
 def _once_there(x: Value, other: Value, result: Value) -> Value:
-    """A value that must not be used before a result exists: it depends on the result without changing.
-
-    The lowest bit of a number is never more than one, but no compiler knows this.
-    """
-    first = prims.reshape(prims.static_slice(result, [0] * result.ndim, [1] * result.ndim), ())
-    number = prims.real(first) if first.dtype.kind == "c" else first
-    bit = prims.bitwise_and(prims.convert(number, np.int32), np.int32(1))
-    return prims.select(bit > 1, other, x)
+    """A value that must not be used before a result exists: it depends on the result without changing."""
+    return prims.select(discharge.lowest_bit(result) > 1, other, x)
 
 
 def shifted(

@@ -402,12 +402,16 @@ def opaque_index(write: table.Write, cell: table.Cell) -> Value:
         is_number = not position.shape and position.dtype == np.int32
         if is_number and not isinstance(position, arrays.Scalar):
             return position
-    first = prims.static_slice(cell.contents, [0] * cell.contents.ndim, [1] * cell.contents.ndim)
-    number = prims.reshape(first, ())
-    number = prims.real(number) if number.dtype.kind == "c" else number
-    bit = prims.bitwise_and(prims.convert(number, np.int32), arrays.Scalar(np.asarray(1, np.int32)))
+    bit = lowest_bit(cell.contents)
     # The reading of it must not be repeated after the write, so what is given is past an order of its own.
     return prims.order(bit, bit)[0]
+
+
+def lowest_bit(x: Value) -> Value:
+    """The lowest bit of the first number of an array, as an integer: no compiler knows that it is 0 or 1."""
+    first = prims.reshape(prims.static_slice(x, [0] * x.ndim, [1] * x.ndim), ())
+    number = prims.real(first) if first.dtype.kind == "c" else first
+    return prims.bitwise_and(prims.convert(number, np.int32), np.int32(1))
 
 
 Pair = tuple[Value, Value]
