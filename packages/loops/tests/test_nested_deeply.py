@@ -12,7 +12,6 @@ from fiveloop.core import Jaxpr, grad, ir, make_jaxpr, transforms
 from fiveloop.core.primitives.special import sin
 from fiveloop.core.transforms import needed_body
 from fiveloop.loops import cond, scan
-from fiveloop.loops.for_loop import dce
 
 
 def nested(depth: int, x: Any) -> Any:
@@ -35,7 +34,7 @@ def bodies_searched(depth: int, monkeypatch: pytest.MonkeyPatch) -> int:
         return needed_body(body, wanted)
 
     with monkeypatch.context() as patch:
-        patch.setattr(dce, "needed_body", searching)
+        patch.setattr(transforms, "needed_body", searching)
         make_jaxpr(grad(lambda x: nested(depth, x).sum()))(np.ones((2, 2)))
     return len(searched)
 
