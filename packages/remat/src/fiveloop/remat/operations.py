@@ -49,6 +49,11 @@ class Operations:
             if v >= self.num_given:
                 self.sizes[v] = self.size(a.aval)
 
+    @property
+    def is_in_loop(self) -> bool:
+        """Whether the equations are in a loop, at any depth."""
+        return not _LOOPS.isdisjoint(self.path)
+
     def value(self, aval: ir.Aval, full: bool = False) -> int:
         """A new number for a value, whose elements may be in `full` precision."""
         self.sizes.append(self.size(aval, full))
@@ -74,7 +79,7 @@ class Operations:
     def inline(self, jaxpr: Jaxpr, args: Sequence[int], whole: bool = False) -> list[int]:
         """The numbers of a jaxpr's results; its equations are counted if it is the `whole`."""
         env = dict(zip(jaxpr.invars, args, strict=True))
-        kept = kept_in_memory(jaxpr, self.saves)
+        kept = kept_in_memory(jaxpr, self.saves, self.is_in_loop)
 
         def number(a: ir.Atom) -> int:
             return env[a] if isinstance(a, ir.Var) else -1
@@ -189,7 +194,7 @@ class Operations:
         """What an index picks, or an array with elements put there: the positions are computed in one array."""
         num = len(ins) - len(kinds.positions(eqn))
         given, places = list(ins[:num]), [*ins[num:]]
-        index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
+        index = kinds.index(eqn, in_loop=self.is_in_loop)
         if index is not None:
             places = self.positions(eqn, places, index)
         moves = kinds.moves_windows(eqn)
@@ -237,7 +242,7 @@ class Operations:
 
     def inside(self, eqn: ir.Eqn, places: list[int]) -> list[int]:
         """Which positions are inside of the array: reduced over the columns, if there are several."""
-        index = kinds.index(eqn, in_loop=not _LOOPS.isdisjoint(self.path))
+        index = kinds.index(eqn, in_loop=self.is_in_loop)
         if index is None or index.shape[-1] == 1:
             return places
         key = "inside", *places

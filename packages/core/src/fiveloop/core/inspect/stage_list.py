@@ -268,6 +268,6 @@ def recomputes_in_branches() -> bool:
     return native.drops_barriers(client.platform())
 
 
-def kept_in_memory(jaxpr: ir.Jaxpr, within_saving: bool) -> frozenset[ir.Var]:
+def kept_in_memory(jaxpr: ir.Jaxpr, within_saving: bool, in_loop: bool) -> frozenset[ir.Var]:
     """The arrays that are lowered such that no kernel computes them again; fewer in a program that saves memory."""
-    return Kernels(jaxpr, within_saving).first
+    return Kernels(jaxpr, within_saving, recomputes_in_branches() and not in_loop).first

@@ -407,7 +407,7 @@ def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
     return tuple(found)
 
 
-def needed(jaxpr: Jaxpr, factor: float, unused: int = 0) -> int:
+def needed(jaxpr: Jaxpr, factor: float = WRITTEN_OUT, unused: int = 0) -> int:
     """The bytes that a program needs, with a margin; so many of its first results are `unused`."""
     line = timeline.upper(jaxpr, unused)
     avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]
