@@ -145,7 +145,7 @@ def test_no_product_is_done_again_that_blocks_under_a_policy_save(name: str) -> 
     made, _ = transforms.jvp_jaxpr(jaxpr, mask)
     planner = plan.Planner(made, (False,) * len(names) + (True,) * sum(mask), None)
     ours = planner.within(need)
-    assert ours is not None and planner.need(ours.plan) <= need
+    assert ours is not None and planner.need(ours.plan) <= plan.EXACT * need
     eqns = planner.segments.jaxpr(ours.plan)
     passes = options.both_passes(eqns, planner.unknown, policies.everything_saveable)
     assert products(passes.jaxpr) <= products(theirs.both_passes())

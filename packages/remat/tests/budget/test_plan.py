@@ -164,13 +164,13 @@ def in_a_loop(ws: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("f", [chain, swish, in_a_loop])
 def test_all_the_memory_is_that_of_the_program_without_a_checkpoint(f: Any) -> None:
-    """The bytes are those of its simulation, and the margin; loops save less by a minimum cut than everything."""
+    """The bytes are those of its simulation; loops save less by a minimum cut than everything."""
     found = planner(f, ws=WS[:3])
     passes = options.both_passes(found.program.jaxpr, found.unknown, policies.minimum_cut)
     plain, within_all = plan.needed(passes.jaxpr), found.within(found.everything)
     assert within_all is not None and within_all.bytes <= plain
     assert (plain < found.everything) if f is in_a_loop else (plain == found.everything)
-    assert timeline.peak(passes.jaxpr) < plain
+    assert timeline.peak(passes.jaxpr) <= plain
 
 
 def test_a_budget_below_the_least_says_how_much_that_is() -> None:

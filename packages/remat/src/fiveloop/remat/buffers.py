@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from fiveloop.core import ir
 from fiveloop.core.dataclass import dataclass, replace
+from fiveloop.core.inspect import ready_jaxpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,19 @@ class Timeline:
         found = [b for b in self.buffers if b.start <= place <= b.end and b.bytes]
         inside = self.inner[place].at_peak if place in self.inner else ()
         return tuple(sorted([*found, *inside], key=lambda b: -b.bytes))
+
+
+def backward_begins(line: Timeline, jaxpr: ir.Jaxpr, num_cts: int) -> int:
+    """The place that best parts the equations that depend on the last inputs, the cotangents, from the others.
+
+    The two are not wholly apart: the value of the loss may be computed last, and its cotangent be divided first.
+    """
+    ready = ready_jaxpr(jaxpr)
+    late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
+    early = {k for k, eqn in enumerate(ready.eqns) if late.isdisjoint(eqn.outvars)}
+    signed = [n if k in early else -n for n, k in zip(line.sizes, line.numbers, strict=True)]
+    in_place = [0, *accumulate(signed)]
+    return in_place.index(max(in_place))
 
 
 @dataclass(frozen=True, slots=True)

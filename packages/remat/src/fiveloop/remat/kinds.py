@@ -9,7 +9,7 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.backend import hlo
-from fiveloop.core.inspect import recomputes_in_branches
+from fiveloop.core.inspect import kept_in_memory, recomputes_in_branches
 from fiveloop.core.primitives import dot, running, shape, special, windows
 from fiveloop.remat.expanded import expanded
 
@@ -285,3 +285,33 @@ def widened_in_loop(body: rules.Body) -> set[ir.Var]:
         if v.aval.dtype.name == "bfloat16" and v not in contracted
         if k < body.carry or (v.aval.accumulates and k not in changed)
     }
+
+
+def is_kept_short(aval: ir.Aval) -> bool:
+    """Whether the compiler keeps numbers of a type in two bytes, and contracts those as they are where it can."""
+    return aval.dtype.name == "bfloat16" and not recomputes_in_branches()
+
+
+def computes_in_full(eqn: ir.Eqn) -> bool:
+    """Whether an equation gives numbers of two bytes that XLA:CPU computes, and keeps, in four.
+
+    Older ones compute functions of float16 as they are. Newer compilers contract bfloat16 so, along the rows of the
+    first operand.
+    """
+    dtypes = [v.aval.dtype for v in eqn.outvars]
+    if not dtypes or dtypes[0].itemsize != 2 or not eqn.outvars[0].aval.differentiable:
+        return False
+    if eqn.primitive is prims.dot_general_p:
+        (kept,) = eqn.params.contract[0][-1:] or (-1,)
+        by_rows = kept == eqn.invars[0].aval.ndim - 1
+        return not is_kept_short(eqn.outvars[0].aval) or not by_rows
+    tables = rules.by_element_rules, rules.written_out_rules
+    widens = dtypes[0].name == "bfloat16" or not recomputes_in_branches()
+    return widens and any(table.find(eqn.primitive) for table in tables)
+
+
+@ir.once_per_jaxpr
+def keeps_any(jaxpr: Jaxpr) -> bool:
+    """Whether arrays of a jaxpr may be kept in memory so that no kernel computes them again, at any depth."""
+    inner = (j for eqn in jaxpr.eqns for j in ir.jaxprs_in(eqn.params))
+    return bool(kept_in_memory(jaxpr, False, True)) or any(map(keeps_any, inner))

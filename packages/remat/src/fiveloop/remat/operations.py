@@ -142,7 +142,7 @@ class Operations:
             return self.picked(eqn, ins)
         if kinds.has_gaps(eqn):
             ins = self.with_gaps(eqn, ins)
-        half = _computes_in_full(eqn)
+        half = kinds.computes_in_full(eqn)
         if half and contracts:
             return self.contracted(eqn, ins)
         outs = [self.value(v.aval, half) for v in eqn.outvars]
@@ -258,7 +258,7 @@ class Operations:
 
     def divided(self, eqn: ir.Eqn, made: list[int]) -> list[int]:
         """The light rest of an equation of which a library has made what is summed: what is left is to divide."""
-        outs = [self.value(v.aval, _computes_in_full(eqn)) for v in eqn.outvars]
+        outs = [self.value(v.aval, kinds.computes_in_full(eqn)) for v in eqn.outvars]
         return self.add(Op(eqn, made, outs, light=True, unary=True, reads=SAME))
 
     def keep_divided(self, ins: Iterable[int]) -> None:
@@ -562,7 +562,9 @@ class Operations:
         """The result of a contraction in half precision: operands and result are there in full precision, too."""
         found: list[int] = []
         for a, x in zip(eqn.invars, ins, strict=True):
-            if x >= 0 and (is_kept_short(a.aval) or self.sizes[x] < self.size(a.aval, full=True)):
+            if x >= 0 and (
+                kinds.is_kept_short(a.aval) or self.sizes[x] < self.size(a.aval, full=True)
+            ):
                 if (x, None) not in self.flat:
                     (self.flat[x, None],) = self.add(Op(eqn, [x], [self.value(a.aval, full=True)]))
                 x = self.flat[x, None]
@@ -595,26 +597,3 @@ def _key(atom: ir.Atom, number: int) -> object:
     if not isinstance(atom, ir.Literal):
         return number
     return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)
-
-
-def is_kept_short(aval: ir.Aval) -> bool:
-    """Whether the compiler keeps numbers of a type in two bytes, and contracts those as they are where it can."""
-    return aval.dtype.name == "bfloat16" and not recomputes_in_branches()
-
-
-def _computes_in_full(eqn: ir.Eqn) -> bool:
-    """Whether an equation gives numbers of two bytes that XLA:CPU computes, and keeps, in four.
-
-    Older ones compute functions of float16 as they are. Newer compilers contract bfloat16 so, along the rows of the
-    first operand.
-    """
-    dtypes = [v.aval.dtype for v in eqn.outvars]
-    if not dtypes or dtypes[0].itemsize != 2 or not eqn.outvars[0].aval.differentiable:
-        return False
-    if eqn.primitive is prims.dot_general_p:
-        (kept,) = eqn.params.contract[0][-1:] or (-1,)
-        by_rows = kept == eqn.invars[0].aval.ndim - 1
-        return not is_kept_short(eqn.outvars[0].aval) or not by_rows
-    tables = rules.by_element_rules, rules.written_out_rules
-    widens = dtypes[0].name == "bfloat16" or not recomputes_in_branches()
-    return widens and any(table.find(eqn.primitive) for table in tables)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import accumulate, chain
+from itertools import chain
 
 from fiveloop.core import Jaxpr, ir, rules
 from fiveloop.core.backend import hlo
@@ -73,19 +73,6 @@ def upper(jaxpr: Jaxpr, unused: int = 0) -> Timeline:
     return max(
         line, _Layout((), ready, saves, wide=True, ordered=True).timeline(), key=lambda t: t.peak
     )
-
-
-def backward_begins(line: Timeline, jaxpr: Jaxpr, num_cts: int) -> int:
-    """The place that best parts the equations that depend on the last inputs, the cotangents, from the others.
-
-    The two are not wholly apart: the value of the loss may be computed last, and its cotangent be divided first.
-    """
-    ready = ready_jaxpr(jaxpr)
-    late = ir.reachable(ready, ready.invars[len(ready.invars) - num_cts :])
-    early = {k for k, eqn in enumerate(ready.eqns) if late.isdisjoint(eqn.outvars)}
-    signed = [n if k in early else -n for n, k in zip(line.sizes, line.numbers, strict=True)]
-    in_place = [0, *accumulate(signed)]
-    return in_place.index(max(in_place))
 
 
 class _Layout(Operations):
@@ -310,7 +297,8 @@ class _Layout(Operations):
         counters = max(len(body.jaxpr.invars) - len(op.ins), 0)
         path = (*self.path, op.eqn.primitive.name)
         repeated = self.repeated or self.role == "loop"
-        return _body_timeline(body, path, self.saves, self.wide, counters, repeated)
+        saves = self.saves and kinds.keeps_any(body.jaxpr)
+        return _body_timeline(body, path, saves, self.wide, counters, repeated)
 
     def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
         """What an older compiler's branches are given transposed, and copy."""

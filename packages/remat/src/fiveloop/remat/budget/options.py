@@ -25,6 +25,7 @@ from fiveloop.remat.budget.rough import (
 )
 from fiveloop.remat.budget.segments import Body, body_of, in_parts, with_given
 from fiveloop.remat.budget.stages import Program, size_of, unknown_vars
+from fiveloop.remat.buffers import backward_begins
 from fiveloop.remat.policies import (
     FEWER,
     OtherNames,
@@ -461,7 +462,7 @@ def _whole(passes: Passes) -> tuple[int, int, int]:
     What is light is computed where it is used, in both passes, so that less is kept than they hand on.
     """
     line = timeline.timeline(passes.jaxpr, part=True, late=passes.num_cts)
-    turn = timeline.backward_begins(line, passes.jaxpr, passes.num_cts)
+    turn = backward_begins(line, passes.jaxpr, passes.num_cts)
     kept = line.kept(turn)
     forward, backward = max(line.bytes[:turn], default=0), max(line.bytes[turn:], default=0)
     return kept, max(forward - kept, 0), max(backward - kept, 0)

@@ -24,7 +24,7 @@ from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, effort, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
-from fiveloop.remat.primitive import CheckpointParams
+from fiveloop.remat.primitive import CheckpointParams, checkpoint_p
 
 SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
@@ -41,11 +41,12 @@ ASKED, BESIDE = 120_000, 2
 that is found by halving them.
 """
 
-ROOM, WRITTEN_OUT, FOUND, SLACK = 128, 0.99, 1.03, 1.15
+ROOM, FOUND, SLACK, EXACT = 128, 1.03, 1.15, 1.005
 SHORT, SHORT_LOOPS = 1.45, 1.9
-"""What a plan is taken to need: `WRITTEN_OUT` times its simulated peak if it is one that people write, and `FOUND`
-times that if it is found by searching, or `ROOM` bytes more than .97 times as much. A compiled program may need 1.05 of
-its budget; `benchmarks/remat/margin.py` measures what other programs need.
+"""What a plan is taken to need: its simulated peak if it is one that people write, and `FOUND` times that if it is one
+that was searched for, or `ROOM` bytes more than .97 times as much. A budget that is met to a factor of `EXACT` is met:
+simulations are not exacter. A compiled program may need 1.05 of its budget; `benchmarks/remat/margin.py` measures what
+other programs need.
 
 Where there are floats of two bytes at the peak, the factor is `SHORT_LOOPS` in a loop, and `SHORT` elsewhere: XLA fuses
 fewer of these, and widens them to four bytes for some operations and not for others; an older compiler does so with
@@ -284,11 +285,12 @@ class Planner:
     def need(self, plan: Plan) -> int:
         """The bytes that a plan needs, with a margin."""
         passes, whole = self._passes(plan)
-        factor = WRITTEN_OUT if plan in self.written else FOUND
-        if not any(map(rules.is_loop, whole.eqns)):
-            return needed(whole, factor)
-        # Where the value is not asked for, what loops begin with comes into other places.
+        factor = 1.0 if plan in self.written else FOUND
         results = len(passes.cut.known.outvars) - len(passes.cut.residuals)
+        if not any(map(rules.is_loop, whole.eqns)) and not _only_again(whole, results):
+            return needed(whole, factor)
+        # Where the value is not asked for, what loops begin with comes into other places, and the first recomputation
+        # is none if nothing else computes the same.
         return max(needed(whole, factor), needed(whole, factor, results))
 
     def _passes(self, plan: Plan) -> tuple[Passes, Jaxpr]:
@@ -359,17 +361,19 @@ class Planner:
         If there is no time to simulate all plans, those are skipped that are expected to need far more bytes, judging
         by the simulated plans with estimates above and below theirs.
         """
+        if size < self.least:
+            return None
         plans = self.plans[::-1]
         expected = SURE * self._interpolated(plans)
 
         def fits(k: int) -> bool:
             asked = expected[k] <= size or plans[k] in self.known
-            return bool(asked) and self.bytes_of(plans[k]) <= size
+            return bool(asked) and self.bytes_of(plans[k]) <= EXACT * size
 
         few = len(plans) * effort(self.program.jaxpr) <= ASKED
         asked = range(len(plans)) if few else _halved(plans, self.known, fits)
         chosen = next((plans[k] for k in asked if fits(k)), None)
-        return None if chosen is None else replace(chosen, bytes=self.bytes_of(chosen))
+        return chosen and replace(chosen, bytes=min(self.bytes_of(chosen), size))
 
 
 def _slowest_first(c: Candidate) -> tuple[float, int, int]:
@@ -407,7 +411,14 @@ def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
     return tuple(found)
 
 
-def needed(jaxpr: Jaxpr, factor: float = WRITTEN_OUT, unused: int = 0) -> int:
+def _only_again(jaxpr: Jaxpr, unused: int) -> bool:
+    """Whether all checkpoints are gone but those that compute again, if so many of the first results are `unused`."""
+    eqns = ir.prune(jaxpr.eqns, jaxpr.outvars[unused:])
+    again = [e.params.recomputes for e in eqns if e.primitive is checkpoint_p]
+    return bool(again) and all(again)
+
+
+def needed(jaxpr: Jaxpr, factor: float = 1.0, unused: int = 0) -> int:
     """The bytes that a program needs, with a margin; so many of its first results are `unused`."""
     line = timeline.upper(jaxpr, unused)
     avals = [b.eqn.outvars[b.position].aval for b in line.at_peak]

@@ -10,7 +10,7 @@ from fiveloop.core import Jaxpr, ir, prims, rules, trace
 from fiveloop.core.api import flatten
 from fiveloop.core.dataclass import asdict, dataclass, replace
 from fiveloop.remat.budget.amount import BYTES, Choice, shown, shown_time
-from fiveloop.remat.buffers import Buffer, Timeline
+from fiveloop.remat.buffers import Buffer, Timeline, backward_begins
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import LEAST, WIDTH, cut, limit, shown_count, table
 from fiveloop.remat.makers import maker_in, maker_of, place_of
@@ -18,7 +18,7 @@ from fiveloop.remat.name import name_p
 from fiveloop.remat.policies import as_written
 from fiveloop.remat.primitive import checkpoint_p
 from fiveloop.remat.residuals import Residual, choice_of, choices_in, halves_of, place_in_program
-from fiveloop.remat.timeline import backward_begins, timeline
+from fiveloop.remat.timeline import timeline
 
 Phase = Literal["forward", "backward"]
 ROWS = 20

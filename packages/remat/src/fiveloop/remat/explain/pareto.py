@@ -15,11 +15,12 @@ from fiveloop.remat import policies as known
 from fiveloop.remat import residuals
 from fiveloop.remat.budget import amount
 from fiveloop.remat.budget.plans import rounded
+from fiveloop.remat.buffers import backward_begins
 from fiveloop.remat.explain import picture
 from fiveloop.remat.explain.table import WIDTH, limit, shown_count, table
 from fiveloop.remat.name import labels_given
 from fiveloop.remat.primitive import CheckpointParams, Origin, in_checkpoint
-from fiveloop.remat.timeline import backward_begins, timeline
+from fiveloop.remat.timeline import timeline
 
 BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 """The fractions from the least that can be reached to saving everything, unless others are given."""
