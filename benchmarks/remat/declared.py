@@ -28,6 +28,7 @@ AT_ITS_BYTES = "operations again, at the bytes that torch saves within a budget"
 BOUND = "temporary bytes over the budget"
 TEN = "temporary bytes over each of ten budgets, gradients equal"
 MONOTONE = "a larger budget is not slower"
+AT_POLICY = "a budget of a policy's compiled bytes is not slower"
 EQUATIONS = 5_000
 BESIDE_TORCH = ("transformer", "mixer", "unet")
 """The models that torch runs, too; there the layers of the transformer are written out, as torch has no `scan`."""
@@ -80,6 +81,24 @@ def budget_case(model: str) -> Case:
     )
 
 
+def at_policy_case(model: str, policy: str) -> Case:
+    """A model within the compiled bytes of a policy on each block, beside that policy."""
+    where = {"model": model, "policy": policy}
+    build = f"{HERE}.fiveloop_models"
+    return Case(
+        name=f"within {policy}/{model}",
+        sizes=(depth_of(model),),
+        ours=Contender("fiveloop", "fiveloop", f"{build}:at_bytes_of", where),
+        peers=(Contender(policy, "fiveloop", f"{build}:build", where),),
+        limits=(
+            RatioLimit("run", policy, 1.05, AT_POLICY),
+            RatioLimit("temp_bytes", policy, 1.05, AT_POLICY),
+        ),
+        staged=False,
+        **SLOW,
+    )
+
+
 def ten_budgets_case(model: str, scale: str) -> Case:
     """A model without a checkpoint, and within ten budgets: all are compiled, agree, and keep within their budget."""
     build = f"{HERE}.fiveloop_models"
@@ -126,6 +145,7 @@ PLANNING_CASE = Case(
 CASES = (
     *(policy_case(model, policy) for model in MODELS for policy in (*POLICIES, NO_CHECKPOINT)),
     *(budget_case(model) for model in MODELS),
+    *(at_policy_case(model, policy) for model in MODELS for policy in POLICIES),
     *(ten_budgets_case(model, scale) for scale in ("small", "full") for model in MODELS),
     *(torch_case(model) for model in BESIDE_TORCH),
     PLANNING_CASE,

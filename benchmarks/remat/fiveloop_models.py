@@ -18,7 +18,7 @@ from benchmarks.remat.inputs import (
 from benchmarks.remat.models import MODELS
 from benchmarks.remat.models.base import written_out
 from benchmarks.remat.models.fiveloop_library import LIBRARY
-from fiveloop.core import extend, transforms, value_and_grad
+from fiveloop.core import extend, jit, transforms, value_and_grad
 from fiveloop.remat import (
     Residual,
     checkpoint,
@@ -47,6 +47,14 @@ def within(model: str, budget: float, size: int, scale: str = "full") -> Program
     """The loss and its gradient, the whole under a budget."""
     loss = checkpoint(lambda params, data: MODELS[model].loss(LIBRARY, params, data), budget=budget)
     return program(loss, *arguments(model, size, scale))
+
+
+def at_bytes_of(model: str, policy: str, size: int, scale: str = "full") -> Program:
+    """The loss and its gradient within the temporary bytes that blocks under a policy need when compiled."""
+    theirs = build(model, policy, size, scale)
+    temp = jit(theirs.fun).lower(*theirs.args).compile().memory_analysis().temp
+    loss = checkpoint(lambda params, data: MODELS[model].loss(LIBRARY, params, data), budget=temp)
+    return program(loss, *theirs.args)
 
 
 def program(loss: Any, params: Any, data: Any) -> Program:

@@ -1,10 +1,10 @@
 """The margin of budgets, measured: `python benchmarks/remat/margin.py [family ...]`.
 
 Programs that are not those of the remat bench, of many kinds and sizes, are planned; of each some plans are compiled,
-and their temporary bytes are printed beside those that the planner gives them, with its margins. What share of these
-must be given for a budget to be kept to 1.05 of it follows at the end, with the distribution: the margins are too small
-if it is over 1.0, and may be multiplied by its largest if it is not. Take it again when the simulation or the compiler
-changes, put the margins into `fiveloop.remat.budget.plan`, and run the remat bench, whose models are held out.
+and their temporary bytes are printed beside those that the planner gives them, with its margins. The distribution of the
+ratios follows at the end: the margins are too small if many are above 1.05, and too large if all are far below 1. Take it
+again when the simulation or the compiler changes, put the margins into `fiveloop.remat.budget.plan`, and run the remat
+bench, whose models are held out.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def measured(loss: Loss, args: tuple[Any, ...], budget: int) -> int:
 
 
 def main(names: list[str]) -> None:
-    """Print the plans of each program, and the share of the margins that they need."""
+    """Print the plans of each program, and what they need of what they are given."""
     shares: list[float] = []
     for family in names or FAMILIES:
         for name, loss, args in FAMILIES[family]():
@@ -225,11 +225,14 @@ def main(names: list[str]) -> None:
             for candidate in [found[int(k)] for k in places]:
                 given = candidate.bytes
                 used = measured(loss, args, given)
-                shares.append(max(used / 1.05 - plan.ROOM, 0) / (given - plan.ROOM))
+                shares.append(used / given)
                 row.append(f"{used:,} / {given:,} = {used / given:.3f}")
             print(f"{name:36}", *[f"{r:36}" for r in row], flush=True)
     cuts = np.quantile(shares, [0, 0.1, 0.5, 0.9, 0.98, 1])
-    print(f"{len(shares)} plans; shares they need:", " ".join(f"{c:.3f}" for c in cuts))
+    print(
+        f"{len(shares)} plans; they need of what they are given:",
+        " ".join(f"{c:.3f}" for c in cuts),
+    )
 
 
 if __name__ == "__main__":
