@@ -1,10 +1,10 @@
 """The margin of budgets, measured: `python benchmarks/remat/margin.py [family ...]`.
 
 Programs that are not those of the remat bench, of many kinds and sizes, are planned; of each some plans are compiled,
-and their temporary bytes are printed beside those that the planner gives them, with its margins. The distribution of the
-ratios follows at the end: the margins are too small if many are above 1.05, and too large if all are far below 1. Take it
-again when the simulation or the compiler changes, put the margins into `fiveloop.remat.budget.plan`, and run the remat
-bench, whose models are held out.
+and their temporary bytes are printed beside those that the planner gives them, with its margins. The distribution of
+the ratios follows at the end: the margins are too small if many are above 1.05, and too large if all are far below 1.
+Take it again when the simulation or the compiler changes, put the margins into `fiveloop.remat.budget.plan`, and run
+the remat bench, whose models are held out.
 """
 
 from __future__ import annotations
