@@ -170,7 +170,7 @@ class Operations:
             return []
         x = [x for is_array, x in numbers if is_array == max(numbers)[0]][-1]
         out = self.value(ir.ShapedArray((), np.dtype(np.bool_)))
-        return self.add(Op(eqn, [x], [out], first=-1, chooses=True))
+        return self.add(Op(eqn, [x], [out], light=True, unary=True, first=-1, chooses=True))
 
     def run_over_rows(self, eqn: ir.Eqn, ins: Sequence[int], body: rules.Body) -> list[int]:
         """The running result of rows, over the operand; of other axes the operands are transposed, and the result."""

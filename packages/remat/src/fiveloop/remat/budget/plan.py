@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from heapq import heapify, heapreplace
 from itertools import chain
 
 import numpy as np
@@ -24,7 +25,7 @@ from fiveloop.remat.budget.search import Chain, Search
 from fiveloop.remat.budget.segments import Segments, computes_again, with_given
 from fiveloop.remat.budget.stages import Program, effort, size_of
 from fiveloop.remat.policies import as_it_is, minimum_cut, undecided
-from fiveloop.remat.primitive import CheckpointParams, checkpoint_p
+from fiveloop.remat.primitive import CheckpointParams
 
 SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
@@ -125,6 +126,7 @@ class Planner:
         first = [sorted(kind, key=lambda c: c.bytes)[:FIRST] for kind in kinds]
         middle = [front[len(front) // 2] for front in kinds[: len(fronts)]]
         self._bytes: dict[Plan, int] = {}
+        self._sure = set[Plan]()
         each = effort(self.program.jaxpr)
         if len(self.plans) * each <= SIMULATED:
             self.known = self.plans
@@ -260,22 +262,36 @@ class Planner:
     def weighed(self) -> list[Candidate]:
         """The simulated plans that no other plan betters."""
         asked = [c for c in self.plans if c.plan in self._bytes]
-        return _envelope([replace(c, bytes=self.bytes_of(c)) for c in asked])
+        return _envelope([replace(c, bytes=max(self._simulated(c), self.least)) for c in asked])
 
     def bytes_of(self, c: Candidate) -> int:
         """The bytes that a plan needs, with the margin; never fewer than the least of all plans."""
-        return max(self._simulated(c), self.least)
+        return max(self._settled(c), self.least)
 
     def _simulated(self, c: Candidate) -> int:
+        """The bytes that a plan needs if the value is asked for, too."""
         if c.plan not in self._bytes:
             whole = self.size <= LARGE
-            self._bytes[c.plan] = self.need(c.plan) if whole else ROOM + int(c.bytes * SLACK)
+            need = self._need_with_value(c.plan) if whole else ROOM + int(c.bytes * SLACK)
+            self._bytes[c.plan] = need
         return self._bytes[c.plan]
+
+    def _settled(self, c: Candidate) -> int:
+        """The bytes that a plan needs in any case, which are asked of plans that are about to be chosen."""
+        found = self._simulated(c)
+        if self.size <= LARGE and c.plan not in self._sure:
+            self._sure.add(c.plan)
+            found = self._bytes[c.plan] = self.need(c.plan)
+        return found
 
     @cached_property
     def least(self) -> int:
         """The fewest bytes that a plan needs."""
-        return min(map(self._simulated, self.known))
+        waiting = [(self._simulated(c), k) for k, c in enumerate(self.known)]
+        heapify(waiting)
+        while (need := self._settled(self.known[waiting[0][1]])) > waiting[0][0]:
+            heapreplace(waiting, (need, waiting[0][1]))
+        return need
 
     @property
     def everything(self) -> int:
@@ -283,15 +299,20 @@ class Planner:
         return self.bytes_of(self.all)
 
     def need(self, plan: Plan) -> int:
-        """The bytes that a plan needs, with a margin."""
+        """The bytes that a plan needs, with a margin, be the value asked for or not.
+
+        Without it, other values come into the places of what it is made of, and what is computed again may be computed
+        for the first time.
+        """
         passes, whole = self._passes(plan)
-        factor = 1.0 if plan in self.written else FOUND
         results = len(passes.cut.known.outvars) - len(passes.cut.residuals)
-        if not any(map(rules.is_loop, whole.eqns)) and not _only_again(whole, results):
-            return needed(whole, factor)
-        # Where the value is not asked for, what loops begin with comes into other places, and the first recomputation
-        # is none if nothing else computes the same.
-        return max(needed(whole, factor), needed(whole, factor, results))
+        return max(self._need_with_value(plan), needed(whole, self._factor(plan), results))
+
+    def _need_with_value(self, plan: Plan) -> int:
+        return needed(self._passes(plan)[1], self._factor(plan))
+
+    def _factor(self, plan: Plan) -> float:
+        return 1.0 if plan in self.written else FOUND
 
     def _passes(self, plan: Plan) -> tuple[Passes, Jaxpr]:
         """Both passes by a plan, and as one jaxpr with equal bodies once, which has what it is lowered as."""
@@ -368,7 +389,9 @@ class Planner:
 
         def fits(k: int) -> bool:
             asked = expected[k] <= size or plans[k] in self.known
-            return bool(asked) and self.bytes_of(plans[k]) <= EXACT * size
+            most = EXACT * size
+            fits = bool(asked) and self._simulated(plans[k]) <= most
+            return fits and self.bytes_of(plans[k]) <= most
 
         few = len(plans) * effort(self.program.jaxpr) <= ASKED
         asked = range(len(plans)) if few else _halved(plans, self.known, fits)
@@ -409,13 +432,6 @@ def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
     while (k := found[-1].last if found else 0) < len(others):
         found.append(blocks.get(k, others[k]))
     return tuple(found)
-
-
-def _only_again(jaxpr: Jaxpr, unused: int) -> bool:
-    """Whether all checkpoints are gone but those that compute again, if so many of the first results are `unused`."""
-    eqns = ir.prune(jaxpr.eqns, jaxpr.outvars[unused:])
-    again = [e.params.recomputes for e in eqns if e.primitive is checkpoint_p]
-    return bool(again) and all(again)
 
 
 def needed(jaxpr: Jaxpr, factor: float = 1.0, unused: int = 0) -> int:
