@@ -265,6 +265,14 @@ def is_transposed(eqn: ir.Eqn) -> bool:
     return eqn.primitive.name == "transpose"
 
 
+def is_turned(eqn: ir.Eqn, batch: Sequence[int]) -> bool:
+    """Whether an equation transposes matrices, of which there may be a batch along the first axes."""
+    if not is_transposed(eqn):
+        return False
+    num = len(batch)
+    return tuple(batch) == tuple(range(num)) and eqn.params.perm == (*batch, num + 1, num)
+
+
 def moves_windows(eqn: ir.Eqn) -> bool:
     """Whether windows of an array lie along axes that are not the last of what is read there or written."""
     indexer = eqn.params.indexer

@@ -40,11 +40,13 @@ class Operations:
         self.flat: dict[tuple[int, tuple[int, ...] | None], int] = {}
         self.computed: set[object] = set()
         self.blocks: dict[object, int] = {}
+        self.inverses: list[Op] = []
         self.number = -1
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
         self.results = self.inline(jaxpr, binders, whole=True)
         self.put_into_sums()
+        self.take_roots()
         for v, a in zip(self.results, jaxpr.outvars, strict=True):
             if v >= self.num_given:
                 self.sizes[v] = self.size(a.aval)
@@ -420,14 +422,37 @@ class Operations:
         )
 
     def inverse(self, x: int) -> int:
-        """The inverses of an array that repeats elements: they are repeated anew."""
+        """The inverses of an array that repeats elements: each is computed once, and they are repeated anew."""
         key = "inverse", x
         if key not in self.seen:
             spread = self.maker[x]
-            op = Op(spread.eqn, spread.ins, [self.value(spread.eqn.outvars[0].aval)])
-            self.weigh(op)
-            self.seen[key] = self.add(op)
+            (small,), (out,) = spread.eqn.invars, spread.eqn.outvars
+            made = [self.value(small.aval)]
+            op = Op(spread.eqn, spread.ins, made, light=True, expensive=True, reads=SAME)
+            self.inverses.append(op)
+            again = Op(spread.eqn, self.add(op), [self.value(out.aval)])
+            self.weigh(again)
+            self.seen[key] = self.add(again)
         return self.seen[key][0]
+
+    def seen_through(self, x: int) -> int:
+        """What a value is another form of."""
+        while (made := self.maker.get(x)) and made.view:
+            x = made.ins[made.outs.index(x)]
+        return x
+
+    def take_roots(self) -> None:
+        """Compute the inverses of roots that nothing else uses at once; what a barrier gives is another root."""
+        used, users = {*self.results}, dict[int, set[Op]]()
+        for op in reversed(self.ops) if self.inverses else ():
+            if not op.light or not used.isdisjoint(op.outs):
+                used |= {*op.operands()}
+                for x in () if op.view else op.operands():
+                    users.setdefault(x, set()).add(op)
+        for op in self.inverses:
+            root = self.maker.get(self.seen_through(op.ins[0]))
+            if root and root.eqn.primitive.name == "sqrt" and users.get(root.outs[0]) == {op}:
+                op.eqn, op.ins = root.eqn, root.ins
 
     def numbers_last(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The operands of a product of complex numbers: what is multiplied by one number is so afterwards."""
@@ -521,14 +546,14 @@ class Operations:
     def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged.
 
-        The compiler contracts another axis of a transposed matrix instead.
+        The compiler contracts another axis of transposed matrices instead.
         """
         found: list[int] = []
         for side, x, a, contract, batch in zip(
             (-1, 1), ins, eqn.invars, eqn.params.contract, eqn.params.batch, strict=True
         ):
             made = self.maker.get(x)
-            if made is not None and made.eqn.primitive is prims.transpose_p and a.aval.ndim == 2:
+            if made is not None and kinds.is_turned(made.eqn, batch):
                 x = made.ins[0]
             kept = [k for k in range(a.aval.ndim) if k not in batch]
             inner = [k in contract for k in kept]

@@ -522,12 +522,6 @@ class _Layout(Operations):
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - alone}
         return owner, Over(written, updated)
 
-    def seen_through(self, x: int) -> int:
-        """What a value is another form of."""
-        while (made := self.maker.get(x)) and made.view:
-            x = made.ins[made.outs.index(x)]
-        return x
-
     def is_of_vectors(self, x: int) -> bool:
         """Whether a value is read in another form than it has, and so is never written over."""
         return x in self.maker and kinds.is_of_vectors(self.maker[x].eqn)
