@@ -229,7 +229,7 @@ class Fuser:
             waiting += self.given[made] if made.light and made.reads == SAME else ()
         return False
 
-    def take_in(self, op: Op, fuses: Callable[[Op, Op, int, int], bool]) -> None:
+    def take_in(self, op: Op, fuses: Callable[[Op, Op, int, int, bool], bool]) -> None:
         """Fuse into an equation what may be of its operands, of theirs, and so on.
 
         What is there for others, too, is not gone through again: all that it takes along is known.
@@ -260,7 +260,7 @@ class Fuser:
             _, x = heappop(waiting)
             made, at = self.maker[x], places.pop(x)
             times[made] = sum(map(times.__getitem__, at))
-            if not fuses(made, op, reads[x], times[made]):
+            if not fuses(made, op, reads[x], times[made], not parts):
                 places[x] = at
                 continue
             parts |= 1 << self.place[made]
@@ -296,7 +296,9 @@ class Fuser:
         for v, made in self.maker.items():
             if not made.light or made in self.whole:
                 self.apart.add(v)
-            elif made.expensive and not kinds.is_cheap(made.eqn):
+            elif made.expensive and not (
+                kinds.is_cheap(made.eqn) or (kinds.is_placed(made.eqn) and not reduces(made.eqn))
+            ):
                 (self.apart if v in self.results else self.single).add(v)
 
     def is_placed_anew(self, x: int, op: Op) -> bool:
@@ -359,7 +361,7 @@ class Fuser:
             self.users[v] == [op] and v not in self.results for v in made.outs
         )
 
-    def is_absorbed(self, made: Op, op: Op, reads: int, times: int) -> bool:
+    def is_absorbed(self, made: Op, op: Op, reads: int, times: int, bare: bool) -> bool:
         """Whether a library takes an equation into a reduction, or into several that are written out."""
         contracts = made.eqn.primitive is prims.dot_general_p and not made.light
         maps = made.reads == SAME or made in self.summed or is_spread(made.eqn)
@@ -368,9 +370,15 @@ class Fuser:
         grows = op in self.behind and (made in self.behind or made in self.goes_behind)
         return (contracts or maps or grows) and self.is_alone(op, made)
 
-    def is_fused(self, made: Op, op: Op, reads: int, times: int) -> bool:
-        """Whether an equation is fused into one that uses it, so many times."""
-        if times > (1 if kinds.is_placed(made.eqn) else DUPLICATES) and not is_spread(made.eqn):
+    def is_fused(self, made: Op, op: Op, reads: int, times: int, bare: bool) -> bool:
+        """Whether an equation is fused into one that uses it, so many times.
+
+        What joins or pads arrays for others, too, is fused only into one that is `bare`: nothing else is fused there.
+        """
+        if kinds.is_placed(made.eqn):
+            if times > 1 or not (bare or reduces(made.eqn) or self.is_alone(op, made)):
+                return False
+        elif times > DUPLICATES and not is_spread(made.eqn):
             return False
         return made not in self.whole and self.may_join(made, op, reads)
 
@@ -379,6 +387,8 @@ class Fuser:
         if not (made.light and op.light):
             return False
         if not made.expensive or (reads == SAME and kinds.is_cheap(made.eqn)):
+            return True
+        if kinds.is_placed(made.eqn) and not reduces(made.eqn):
             return True
         return reads != SPREAD and self.is_alone(op, made)
 

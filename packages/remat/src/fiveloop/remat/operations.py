@@ -427,8 +427,9 @@ class Operations:
         if key not in self.seen:
             spread = self.maker[x]
             (small,), (out,) = spread.eqn.invars, spread.eqn.outvars
-            made = [self.value(small.aval)]
-            op = Op(spread.eqn, spread.ins, made, light=True, expensive=True, reads=SAME)
+            of = self.maker.get(self.seen_through(spread.ins[0]), spread)
+            eqn, made = (of if len(of.outs) == 1 else spread).eqn, [self.value(small.aval)]
+            op = Op(eqn, spread.ins, made, light=True, expensive=True, reads=SAME)
             self.inverses.append(op)
             again = Op(spread.eqn, self.add(op), [self.value(out.aval)])
             self.weigh(again)
