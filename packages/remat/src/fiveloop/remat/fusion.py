@@ -208,7 +208,7 @@ class Fuser:
     def goes_on(self, op: Op) -> bool:
         """Whether a library takes in an equation that uses its result: a large one, or another reduction."""
         if op.absorbs or not op.light:
-            return op.absorbs and reduces(op.eqn)
+            return op.absorbs and (reduces(op.eqn) or op in self.behind)
         out = op.eqn.outvars[0].aval
         by_element = rules.by_element_rules.find(op.eqn.primitive) and out.differentiable
         known = is_spread(op.eqn) or kinds.pads_edges(op.eqn)
