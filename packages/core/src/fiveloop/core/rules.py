@@ -151,7 +151,7 @@ class Body:
     the other results. A "recomputed" body is kept apart from the "checkpointed" body with the same `origin`. Of the
     states of a loop, `slots` are saved at a time; the others are recomputed from these. The number of steps of an
     `open` loop is not known: its body runs `trips` times for each of them. What the inputs at `saved` hold is saved in
-    some steps.
+    some steps. What all steps use may be made before a loop for so many `turns`, in so much `room`.
     """
 
     jaxpr: Jaxpr
@@ -163,6 +163,8 @@ class Body:
     slots: int = 0
     open: bool = False
     saved: tuple[int, ...] = ()
+    turns: int = 0
+    room: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -97,13 +97,12 @@ def is_reshaped(eqn: ir.Eqn) -> bool:
     return eqn.outvars[0].aval.ndim > len(eqn.params.batch[0]) + 2
 
 
-def transposed_before_loops(eqn: ir.Eqn, made: Mapping[ir.Var, ir.Eqn]) -> int | None:
-    """Which operand of a product is a matrix that is transposed before a loop around it, to be faster, if one is."""
+def transposed_before_loops(eqn: ir.Eqn, made: Mapping[ir.Var, ir.Eqn]) -> tuple[int, int] | None:
+    """Which operand of a product is a matrix that is transposed before a loop of so many turns, if one is."""
     if eqn.primitive is not prims.dot_general_p:
         return None
     xs = [_operand(a, made) for a in eqn.invars]
-    found = dot.better_transposed(*dot.without_transpose(xs, eqn.params))
-    return None if found is None else found[0]
+    return dot.better_transposed(*dot.without_transpose(xs, eqn.params))
 
 
 def _operand(atom: ir.Atom, made: Mapping[ir.Var, ir.Eqn]) -> hlo.IRValue:

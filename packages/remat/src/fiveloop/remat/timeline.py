@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
+from math import inf
 
 from fiveloop.core import Jaxpr, ir, rules
-from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches, saves_memory
 from fiveloop.remat import kinds
@@ -90,10 +90,12 @@ class _Layout(Operations):
         counters: int = 0,
         ordered: bool = False,
         repeated: bool = False,
+        early: tuple[int, float] = (0, 0.0),
     ) -> None:
         super().__init__(path, jaxpr, saves, wide)
         self.ordered = ordered
         self.repeated = repeated
+        self.early = early
         self.counters = counters
         self.role = role
         self.late = late
@@ -250,12 +252,12 @@ class _Layout(Operations):
     def transposed_before(self, fixed: dict[int, frozenset[int]]) -> list[Invariant]:
         """The matrices from outside of a loop that are transposed before it, to be multiplied with vectors."""
         found = dict[object, Invariant]()
-        room = hlo.room_before_loops(sum(self.sizes[: self.num_given]))
+        turns, room = self.early
         ops = self.ops if self.wide and self.role == "loop" else []
         made = {v: op.eqn for op in ops for v in op.eqn.outvars}
         for op in [op for op in ops if len(op.ins) == len(op.eqn.invars)]:
-            side = kinds.transposed_before_loops(op.eqn, made)
-            if side is None or (op.ins[side] >= 0 and op.ins[side] not in fixed):
+            side, least = kinds.transposed_before_loops(op.eqn, made) or (0, inf)
+            if turns < least or (op.ins[side] >= 0 and op.ins[side] not in fixed):
                 continue
             matrix = op.eqn.invars[side]
             size = self.size(matrix.aval)
@@ -569,7 +571,14 @@ class _Layout(Operations):
         return max(made, key=lambda vs: sum(self.sizes[v] for v in vs), default=())
 
 
-@ir.once_per(lambda body, *how: (body.jaxpr, body.role == "loop" and body.carry, body.role, *how))
+@ir.once_per(
+    lambda body, *how: (
+        body.jaxpr,
+        body.role == "loop" and (body.carry, body.turns, body.room),
+        body.role,
+        *how,
+    )
+)
 def _body_timeline(
     body: rules.Body,
     path: tuple[str, ...],
@@ -580,8 +589,9 @@ def _body_timeline(
 ) -> Timeline:
     """The memory of one run of a body; its first `counters` binders stand for no operand."""
     carry = body.carry if body.role == "loop" else None
+    early = body.turns, body.room
     return _Layout(
-        path, body.jaxpr, saves, carry, body.role, wide=wide, counters=counters, repeated=repeated
+        path, body.jaxpr, saves, carry, body.role, 0, wide, counters, False, repeated, early
     ).timeline()
 
 

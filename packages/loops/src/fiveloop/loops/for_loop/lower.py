@@ -35,6 +35,22 @@ def _run(ctx: Any, steps: _Steps, carry: list[hlo.IRValue]) -> list[hlo.IRValue]
         return steps.in_loops([steps.number(0), *carry], turn, bar)[1:]
 
 
+def early(p: ForParams) -> tuple[int, float]:
+    """For how many steps, and in how many bytes, what all steps use may be made before them.
+
+    These are few bytes if the user bounds the memory, or few beside all that the loop is given. What is stacked is no
+    state.
+    """
+    may_end = p.end is not None or p.counted
+    turns = p.nsteps // 16 if may_end else p.nsteps
+    if p.slots is None:
+        given = prims.bytes_of(p.body.in_avals)
+        return turns, hlo.room_before_loops(given if ir.is_constant(given) else 0)
+    carried = p.body.in_avals[1 + p.num_consts :]
+    states = [a for a in carried if a.shape[:1] != (p.nsteps,)]
+    return turns, room_beside(p.slots, states)
+
+
 class _Steps:
     """The steps of a loop, numbered from 0 in the order in which they run."""
 
@@ -134,23 +150,6 @@ class _Steps:
         state = self.run(state, self.number(self.p.nsteps - left), turn, bar, left)
         return self.run(state, stop, 1, None) if left else state
 
-    def _expected(self) -> int:
-        """How many steps are expected: what they all use may be made before them."""
-        may_end = self.p.end is not None or self.p.counted
-        return self.p.nsteps // 16 if may_end else self.p.nsteps
-
-    def _room(self) -> float:
-        """How many bytes that may take: few if the user bounds the memory, or few beside all that the loop is given.
-
-        What is stacked is no state.
-        """
-        if self.p.slots is None:
-            given = prims.bytes_of(self.p.body.in_avals)
-            return hlo.room_before_loops(given if ir.is_constant(given) else 0)
-        carried = self.p.body.in_avals[1 + self.p.num_consts :]
-        states = [a for a in carried if a.shape[:1] != (self.p.nsteps,)]
-        return room_beside(self.p.slots, states)
-
     def run(
         self,
         state: list[hlo.IRValue],
@@ -170,7 +169,7 @@ class _Steps:
 
         turn = lambda args: self.turn(args, count)
         if bar is None:
-            turns, room = self._expected(), self._room()
+            turns, room = early(self.p)
             return list(hlo.while_(self.b, state, more, turn, turns, room))
         return shown_loop(bar, self.count(), state, more, turn, left)
 

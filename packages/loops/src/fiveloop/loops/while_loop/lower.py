@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from fiveloop.core import ir
@@ -10,6 +11,14 @@ from fiveloop.loops.primitives.slots import num_slots, room_beside
 from fiveloop.loops.primitives.while_loop import WhileParams
 from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
 from fiveloop.loops.progress.rules import ProgressEffect
+
+
+def early(p: WhileParams) -> tuple[int, float]:
+    """For how many steps, and in how many bytes, what all steps use may be made before them."""
+    if p.slots is None:
+        return 1, inf
+    state = p.body.in_avals[p.num_consts :]
+    return num_slots(p.slots, state), room_beside(p.slots, state)  # who saves so many expects more
 
 
 def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IRValue]:
@@ -27,11 +36,7 @@ def while_lower(ctx: Any, operands: hlo.IRValues, p: WhileParams) -> list[hlo.IR
 
     bar = bar_calls(ctx, p.body) if ir.has_effect(p.body, ProgressEffect) else None
     if bar is None:
-        if p.slots is None:
-            return hlo.while_(ctx.b, carry, holds, step)
-        state = p.body.in_avals[p.num_consts :]
-        turns = num_slots(p.slots, state)  # who saves so many expects more
-        return hlo.while_(ctx.b, carry, holds, step, turns, room_beside(p.slots, state))
+        return hlo.while_(ctx.b, carry, holds, step, *early(p))
 
     def counted(args: hlo.IRValues) -> list[hlo.IRValue]:
         count, *carried = args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fiveloop.core.dataclass import replace
 from fiveloop.core.rules import Body, define
 from fiveloop.loops.primitives.while_loop import WhileParams, while_abstract_eval, while_p
 from fiveloop.loops.while_loop import batch, dce, handler, jvp, lower, split, transpose
@@ -15,9 +16,11 @@ def while_bodies(p: WhileParams) -> list[Body]:
     saved = tuple(p.num_consts + k for k, kept in enumerate(p.kept) if kept)
     steps = p.record.steps if saved else None
     trips, is_open = (1, True) if steps is None else (steps, False)
+    turns, room = lower.early(p)
+    body = Body(p.body, "loop", trips, plain=True, carry=p.num_consts, open=is_open, saved=saved)
     return [
         Body(p.cond, "condition", trips, plain=True, open=is_open),
-        Body(p.body, "loop", trips, plain=True, carry=p.num_consts, open=is_open, saved=saved),
+        replace(body, turns=turns, room=room),
     ]
 
 
