@@ -507,37 +507,6 @@ def distances(x: Any, y: Any) -> Any:
     return grad(lambda x: (kernel(x, y) ** 2).sum())(x)
 
 
-def norms(ws: Any, x: Any) -> Any:
-    """The gradient of layers divided by norms: these have inverses, which are computed once and multiplied by."""
-
-    def loss(ws: Any) -> Any:
-        h = x
-        for w in ws:
-            h = h / fnp.sqrt((h * h).mean(-1, keepdims=True) + 1.0) @ w
-        return (h * h).mean()
-
-    return grad(loss)(ws)
-
-
-def squared_relu(ws: Any, us: Any, x: Any) -> Any:
-    """The gradient of squares of three axes in checkpoints of a loop: they are flat, as the products are."""
-    layer = checkpoint(lambda h, p: (h + fnp.maximum(h @ p[0], 0.0) ** 2 @ p[1], None))
-    return grad(lambda p: (scan(layer, x, p)[0] ** 2).mean())((ws, us))
-
-
-def padded_sums(x: Any, w: Any) -> Any:
-    """Two sums of three pads, two of them shared: one of these is also fused into where nothing else has been."""
-    s = x @ w
-    a, b, c = (fnp.pad(fnp.exp(s[:, k : k + 16]), ((0, 0), (k, 48 - k))) for k in (0, 16, 32))
-    return (c + b + a) @ w, (fnp.pad(fnp.sin(s[:, :16]), ((0, 0), (48, 0))) + b + a) @ w.T
-
-
-def outer_products(x: Any) -> Any:
-    """The gradient of outer products of sums: a library takes in both sums of a step, to the last of what adds them."""
-    step = checkpoint(lambda x: fnp.tanh(x + fnp.outer(x.sum(0), x.sum(1)) * 0.01))
-    return grad(lambda x: (step(step(step(x))) ** 2).sum())(x)
-
-
 def twice_again(ws: Any, x: Any) -> Any:
     """What enters checkpoints in checkpoints is there in several forms, until the last of them is read."""
     layer = checkpoint(lambda x, w: fnp.sin(fnp.tanh(x @ w) @ w))
@@ -567,17 +536,6 @@ def sum_in_order(w: Any, x: Any) -> Any:
         (quotients, ([np.ones((64, 64), np.float32)] * 3, np.ones((64, 64), np.float32))),
         (squares, (N, N + 1)),
         (gated, (WIDE[:32, :128], WIDE.T[:128, :32], N[:, :32].reshape(4, 16, 32))),
-        (norms, ([np.ones((4, 4), np.float32) + k for k in range(4)], WIDE.T[:, :4])),
-        (
-            squared_relu,
-            (
-                np.ones((3, 64, 128), np.float32),
-                np.ones((3, 128, 64), np.float32),
-                N + np.zeros((4, 64, 64), np.float32),
-            ),
-        ),
-        (padded_sums, (N, N)),
-        (outer_products, (N,)),
         (distances, (WIDE.T[:96, :16], WIDE.T[:80, :16])),
         (picked, (WIDE[:, :128], WIDE.T[:128, :8])),
         (likelihood, (WIDE[:, :128],)),

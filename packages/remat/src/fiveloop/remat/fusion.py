@@ -428,7 +428,7 @@ class Fuser:
         if op.reads != SAME or op.view or not op.light or op in self.gone:
             return False
         shaped = [x for x in self.given[op] if not self.is_number(x)]
-        return bool(shaped) and form.issuperset(shaped)
+        return bool(shaped) and form >= set(shaped)
 
     def is_number(self, x: int) -> bool:
         """Whether an array is one number repeated."""

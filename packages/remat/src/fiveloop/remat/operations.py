@@ -13,35 +13,20 @@ from fiveloop.core.dataclass import replace
 from fiveloop.core.inspect import kept_in_memory, recomputes_in_branches
 from fiveloop.core.primitives import ordering
 from fiveloop.remat import expanded, kinds
-from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
+from fiveloop.remat.fusion import SAME, SPREAD, Op
 from fiveloop.remat.name import name_p
 from fiveloop.remat.primitive import AGAIN
-
-LINE = 64
-"""Buffers begin at multiples of so many bytes."""
+from fiveloop.remat.values import Values, key_of
 
 
-class Operations:
-    """Values by number, with the equations that make and use them; sizes of whole lines if it is `wide`.
-
-    `saves` says whether something in the program is computed again to save memory.
-    """
+class Operations(Values):
+    """Values by number, with the equations that make and use them."""
 
     def __init__(self, path: tuple[str, ...], jaxpr: Jaxpr, saves: bool, wide: bool) -> None:
-        self.path = path
-        self.saves = saves
-        self.wide = wide
-        self.sizes: list[int] = []
-        self.bytes_of: dict[tuple[ir.Aval, bool], int] = {}
-        self.weights: dict[object, tuple[bool, bool]] = {}
-        self.ops: list[Op] = []
-        self.maker: dict[int, Op] = {}
-        self.seen: dict[object, list[int]] = {}
+        super().__init__(path, saves, wide)
         self.flat: dict[tuple[int, tuple[int, ...] | None], int] = {}
         self.computed: set[object] = set()
         self.blocks: dict[object, int] = {}
-        self.inverses: list[Op] = []
-        self.number = -1
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
         self.results = self.inline(jaxpr, binders, whole=True)
@@ -56,28 +41,6 @@ class Operations:
         """Whether the equations are in a loop, at any depth."""
         return not _LOOPS.isdisjoint(self.path)
 
-    def value(self, aval: ir.Aval, full: bool = False) -> int:
-        """A new number for a value, whose elements may be in `full` precision."""
-        self.sizes.append(self.size(aval, full))
-        return len(self.sizes) - 1
-
-    def size(self, aval: ir.Aval, full: bool = False) -> int:
-        """The bytes of a value."""
-        key = aval, full
-        size = self.bytes_of.get(key)
-        if size is None:
-            size = prims.bytes_of([aval]) * (2 if full else 1)
-            size = self.bytes_of[key] = in_lines(size) if self.wide else size
-        return size
-
-    def add(self, op: Op) -> list[int]:
-        """Note an equation, and give its results."""
-        op.number = self.number
-        self.ops.append(op)
-        for v in op.outs:
-            self.maker[v] = op
-        return op.outs
-
     def inline(self, jaxpr: Jaxpr, args: Sequence[int], whole: bool = False) -> list[int]:
         """The numbers of a jaxpr's results; its equations are counted if it is the `whole`."""
         env = dict(zip(jaxpr.invars, args, strict=True))
@@ -89,7 +52,7 @@ class Operations:
         for eqn in jaxpr.eqns:
             self.number += whole
             ins = [number(a) for a in eqn.invars]
-            given: Iterable[object] = map(_key, eqn.invars, ins)
+            given: Iterable[object] = map(key_of, eqn.invars, ins)
             name = _LOWERED_AS.get(eqn.primitive.name, eqn.primitive.name)
             if name in _COMMUTATIVE:
                 given = [frozenset(given)]
@@ -299,19 +262,6 @@ class Operations:
         self.maker[out] = replace(put, ins=ins, outs=[out], over=[(out, other)], turned=True)
         return self.maker[out]
 
-    def is_zero(self, x: int) -> bool:
-        """Whether an array is of zeros."""
-        number = self.filling(x)
-        return number is not None and not bool(number.value)
-
-    def filling(self, x: int) -> ir.Literal | None:
-        """The number that an array is filled with, if there is one."""
-        made = self.maker.get(x)
-        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
-            return None
-        (number,) = made.eqn.invars
-        return number if isinstance(number, ir.Literal) else None
-
     def barrier(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of an equation, all there before it begins, or its results, all there before they are used."""
         given = [x for x in ins if x >= 0]
@@ -325,148 +275,6 @@ class Operations:
         op.bodies = bodies
         if any(b.role == "loop" for b in bodies):
             op.over = list(zip(reversed(op.outs), reversed(op.ins), strict=False))
-
-    def weigh(self, op: Op) -> None:
-        """Note whether an equation is light."""
-        eqn = op.eqn
-        key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
-        weight = self.weights.get(key)
-        if weight is None:
-            weight = self.weights[key] = kinds.weight(eqn)
-        if kinds.is_outer(eqn):
-            op.light = op.unary = True
-            op.reads = SPREAD
-            return
-        op.light, expensive = weight
-        op.light &= eqn.primitive is not prims.concatenate_p or len(op.ins) <= kinds.JOINED
-        op.expensive = expensive and not self.divides_by_few(op)
-        op.view = eqn.primitive is prims.reshape_p
-        if rules.by_element_rules.find(eqn.primitive) or kinds.selects_by_element(eqn):
-            op.reads = SAME
-        elif eqn.primitive is prims.broadcast_in_dim_p:
-            (x,), (v,) = op.ins, op.outs
-            op.reads = SPREAD if x >= 0 and self.sizes[x] < self.sizes[v] else MOVED
-        rank = eqn.outvars[0].aval.ndim
-        pairs = zip(eqn.invars, op.ins, strict=False)
-        op.unary = len({x for a, x in pairs if self.is_large(a, x, rank)}) <= 1
-        reduces = eqn.primitive.name.startswith("reduce_") and not op.light
-        op.absorbs = reduces and kinds.is_in_library(eqn)
-        op.absorbs |= rules.written_out_rules.find(eqn.primitive) is not None
-        if (reduces and not op.absorbs and not kinds.is_in_windows(eqn)) or self.pads(op):
-            op.light = op.expensive = op.unary = True
-
-    def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
-        """Whether an operand is an array of a rank that is not made of a smaller one by repeating it."""
-        made = self.maker.get(x)
-        spread = made is not None and made.eqn.primitive is prims.broadcast_in_dim_p
-        return x >= 0 and a.aval.ndim >= rank and not spread
-
-    def divides_by_few(self, op: Op) -> bool:
-        """Whether a division is by repeated numbers: XLA multiplies by their inverses."""
-        if op.eqn.primitive.name != "div":
-            return False
-        maker = self.maker.get(op.ins[1])
-        return maker is None or maker.eqn.primitive is prims.broadcast_in_dim_p
-
-    def pads(self, op: Op) -> bool:
-        """Whether an equation pads an array: newer compilers make a pad of one that joins an array and one number."""
-        if op.light or op.eqn.primitive is not prims.concatenate_p:
-            return kinds.pads(op.eqn)
-        return len(op.ins) == 2 and any(map(self.is_filled, op.ins))
-
-    def is_filled(self, x: int) -> bool:
-        """Whether an array is a constant, or one number repeated."""
-        made = self.maker.get(x)
-        if made is None or made.eqn.primitive is not prims.broadcast_in_dim_p:
-            return x < 0
-        return not made.eqn.invars[0].aval.ndim
-
-    def divided_once(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
-        """The operands of a division: what is a quotient of floats already is divided by the product instead.
-
-        What is divided by repeated elements is multiplied by their inverses, but a product with these is not.
-        """
-        (out,) = eqn.outvars
-        if ins[1] < 0 or not out.aval.differentiable:
-            return ins
-        made = self.maker.get(ins[0])
-        by = made.ins[-1] if made and made.eqn.primitive is eqn.primitive and not made.view else -1
-        if self.is_spread(ins[1]):
-            inverse = self.inverse(ins[1])
-            return ins if by == inverse else [ins[0], inverse]
-        if made is None or by < 0 or self.is_spread(by):
-            return ins
-        both = [by, ins[1]]
-        product = Op(eqn, both, [self.value(out.aval)], light=True, unary=by == ins[1], reads=SAME)
-        return [made.ins[0], *self.add(product)]
-
-    def without_maximum(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
-        """The operands of a comparison: the greater of a value and a number is above that if the value is."""
-        made, number = self.maker.get(ins[0]), eqn.invars[1]
-        if (
-            made is None
-            or made.eqn.primitive.name != "maximum"
-            or not isinstance(number, ir.Literal)
-        ):
-            return ins
-        for a, x in zip(made.eqn.invars, made.ins[::-1], strict=True):
-            if _key(a, -1) == _key(number, -1):
-                return [x, ins[1]]
-        return ins
-
-    def is_spread(self, x: int) -> bool:
-        """Whether an array repeats the elements of a smaller one."""
-        made = self.maker.get(x)
-        return (
-            made is not None and made.eqn.primitive is prims.broadcast_in_dim_p and made.ins[0] >= 0
-        )
-
-    def inverse(self, x: int) -> int:
-        """The inverses of an array that repeats elements: each is computed once, and they are repeated anew."""
-        key = "inverse", x
-        if key not in self.seen:
-            spread = self.maker[x]
-            (small,), (out,) = spread.eqn.invars, spread.eqn.outvars
-            of = self.maker.get(self.seen_through(spread.ins[0]), spread)
-            eqn, made = (of if len(of.outs) == 1 else spread).eqn, [self.value(small.aval)]
-            op = Op(eqn, spread.ins, made, light=True, expensive=True, reads=SAME)
-            self.inverses.append(op)
-            again = Op(spread.eqn, self.add(op), [self.value(out.aval)])
-            self.weigh(again)
-            self.seen[key] = self.add(again)
-        return self.seen[key][0]
-
-    def seen_through(self, x: int) -> int:
-        """What a value is another form of."""
-        while (made := self.maker.get(x)) and made.view:
-            x = made.ins[made.outs.index(x)]
-        return x
-
-    def take_roots(self) -> None:
-        """Compute the inverses of roots that nothing else uses at once; what a barrier gives is another root."""
-        used, users = {*self.results}, dict[int, set[Op]]()
-        for op in reversed(self.ops) if self.inverses else ():
-            if not op.light or not used.isdisjoint(op.outs):
-                used |= {*op.operands()}
-                for x in () if op.view else op.operands():
-                    users.setdefault(x, set()).add(op)
-        for op in self.inverses:
-            root = self.maker.get(self.seen_through(op.ins[0]))
-            if root and root.eqn.primitive.name == "sqrt" and users.get(root.outs[0]) == {op}:
-                op.eqn, op.ins = root.eqn, root.ins
-
-    def numbers_last(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
-        """The operands of a product of complex numbers: what is multiplied by one number is so afterwards."""
-        for x, y in (ins, ins[::-1]):
-            made = self.maker.get(x)
-            if made is None or made.eqn.primitive is not eqn.primitive or self.is_number(y):
-                continue
-            for number, other in (made.ins, made.ins[::-1]):
-                if self.is_number(number) and not self.is_number(other):
-                    product = Op(eqn, [other, y], [self.value(eqn.outvars[0].aval)])
-                    self.weigh(product)
-                    return [*self.add(product), number]
-        return ins
 
     def arranged(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The operands of an equation as the compiler has them, by what makes these."""
@@ -513,36 +321,6 @@ class Operations:
                 if self.is_filled(number) and other >= 0:
                     return self.inline(expanded.scaled(eqn, spread.eqn), [other, spread.ins[0]])
         return None
-
-    def is_number(self, x: int) -> bool:
-        """Whether an array is of one complex number."""
-        made = self.maker.get(x)
-        if made is None or made.eqn.primitive.name != "complex":
-            return self.is_filled(x)
-        return all(map(self.is_filled, made.ins))
-
-    def flattened(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
-        """The operands of a concatenation, where one is a concatenation along the same axis what that is made of."""
-
-        def each(x: int) -> Sequence[int]:
-            made = self.maker.get(x)
-            return (
-                made.ins
-                if made and made.eqn.params == eqn.params and made.eqn.primitive is eqn.primitive
-                else [x]
-            )
-
-        return [*chain.from_iterable(map(each, ins))]
-
-    def taken_apart(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
-        """The parts of an array, if it has been joined of these: the compiler takes them as they were."""
-        made = self.maker.get(ins[0])
-        if made is None or made.eqn.primitive is not prims.concatenate_p:
-            return None
-        axis = eqn.params.axis
-        joined = [a.aval.shape[axis] for a in made.eqn.invars]
-        alike = made.eqn.params.axis == axis and len(made.ins) == len(joined)
-        return made.ins if alike and joined == [*eqn.params.sizes] else None
 
     def canonical(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int]:
         """The operands of a contraction as matrices: reshaped, or copied if their axes must be rearranged.
@@ -606,20 +384,8 @@ def _barrier(values: Sequence[ir.Var]) -> ir.Eqn:
     return rules.new_eqn(ordering.barrier_p, values, ir.NO_PARAMS)
 
 
-def in_lines(size: int) -> int:
-    """The bytes of the lines that so many bytes fill."""
-    return -(-size // LINE) * LINE
-
-
 _LOOPS = {"for", "while"}
 
 _LOWERED_AS = {"square": "mul"}
 
 _COMMUTATIVE = {"add", "mul", "maximum", "minimum", "bitwise_and", "bitwise_or"}
-
-
-def _key(atom: ir.Atom, number: int) -> object:
-    """What an operand is, for equations that XLA merges because they compute the same."""
-    if not isinstance(atom, ir.Literal):
-        return number
-    return (atom.aval, str(atom.value)) if ir.is_scalar(atom) else id(atom.value)

@@ -21,7 +21,8 @@ from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches, saves_mem
 from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, alive, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
-from fiveloop.remat.operations import LINE, Operations, in_lines
+from fiveloop.remat.operations import Operations
+from fiveloop.remat.values import LINE, in_lines
 
 Span = tuple[ir.Eqn, int, int, int]
 """The equation that fills a buffer last, the position of the result, and the buffer's first equation and last one."""
@@ -230,10 +231,6 @@ class _Layout(Operations):
             else:
                 found[v] = None
         return [*found]
-
-    def counts(self, x: int) -> bool:
-        """Whether an array counts its elements: in another shape it is computed anew, from one for each axis."""
-        return x in self.maker and self.maker[x].eqn.primitive.name == "iota"
 
     def out_of_loops(
         self, places: Sequence[int], fixed: dict[int, frozenset[int]]
@@ -524,10 +521,6 @@ class _Layout(Operations):
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - alone}
         return owner, Over(written, updated)
 
-    def is_of_vectors(self, x: int) -> bool:
-        """Whether a value is read in another form than it has, and so is never written over."""
-        return x in self.maker and kinds.is_of_vectors(self.maker[x].eqn)
-
     def ends(self, x: int, op: Op, fused: Fusions, places: dict[Op, int]) -> bool:
         """Whether all else that reads a value leads to an equation, and so comes before it in any order.
 
@@ -558,17 +551,6 @@ class _Layout(Operations):
         halves = {v for op in self.ops if kinds.joins_halves(op.eqn) for v in op.outs}
         pairs = zip(self.results, self.carried, strict=True)
         return [v for v, old in pairs if last[old] <= places.get(v, -1) and v not in halves]
-
-    def made_in_branches(self, op: Op) -> Sequence[int]:
-        """The results that a branch makes: the most of one of two branches, and of more than two all."""
-        branches = [body.jaxpr for body in op.bodies if body.role == "branch"]
-        if len(branches) > 2:
-            return op.outs
-        made = [
-            [v for v, a in zip(op.outs, jaxpr.outvars, strict=True) if a not in jaxpr.invars]
-            for jaxpr in branches
-        ]
-        return max(made, key=lambda vs: sum(self.sizes[v] for v in vs), default=())
 
 
 @ir.once_per(

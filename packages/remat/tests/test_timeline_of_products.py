@@ -1,0 +1,82 @@
+"""The simulated peak of products of what is normalised, padded or summed is that of the compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fiveloop.numpy as fnp
+from fiveloop.core import grad, jit, make_jaxpr
+from fiveloop.loops import scan
+from fiveloop.remat import checkpoint
+from fiveloop.remat.timeline import peak, upper
+
+N, WIDE = np.ones((64, 64), np.float32), np.ones((64, 1024), np.float32)
+
+
+def norms(ws: Any, x: Any) -> Any:
+    """The gradient of layers divided by norms: these have inverses, which are computed once and multiplied by."""
+
+    def loss(ws: Any) -> Any:
+        h = x
+        for w in ws:
+            h = h / fnp.sqrt((h * h).mean(-1, keepdims=True) + 1.0) @ w
+        return (h * h).mean()
+
+    return grad(loss)(ws)
+
+
+def squared_relu(ws: Any, us: Any, x: Any) -> Any:
+    """The gradient of squares of three axes in checkpoints of a loop: they are flat, as the products are."""
+    layer = checkpoint(lambda h, p: (h + fnp.maximum(h @ p[0], 0.0) ** 2 @ p[1], None))
+    return grad(lambda p: (scan(layer, x, p)[0] ** 2).mean())((ws, us))
+
+
+def padded_sums(x: Any, w: Any) -> Any:
+    """Two sums of three pads, two of them shared: one of these is also fused into where nothing else has been."""
+    s = x @ w
+    a, b, c = (fnp.pad(fnp.exp(s[:, k : k + 16]), ((0, 0), (k, 48 - k))) for k in (0, 16, 32))
+    return (c + b + a) @ w, (fnp.pad(fnp.sin(s[:, :16]), ((0, 0), (48, 0))) + b + a) @ w.T
+
+
+def outer_products(x: Any) -> Any:
+    """The gradient of outer products of sums: a library takes in both sums of a step, to the last of what adds them."""
+    step = checkpoint(lambda x: fnp.tanh(x + fnp.outer(x.sum(0), x.sum(1)) * 0.01))
+    return grad(lambda x: (step(step(step(x))) ** 2).sum())(x)
+
+
+@pytest.mark.parametrize(
+    ("fun", "args"),
+    [
+        (norms, ([np.ones((4, 4), np.float32) + k for k in range(4)], WIDE.T[:, :4])),
+        (
+            squared_relu,
+            (
+                np.ones((3, 64, 128), np.float32),
+                np.ones((3, 128, 64), np.float32),
+                N + np.zeros((4, 64, 64), np.float32),
+            ),
+        ),
+        (padded_sums, (N, N)),
+        (outer_products, (N,)),
+    ],
+)
+def test_the_peak_is_that_of_the_compiler(fun: Any, args: Any) -> None:
+    planned = jit(fun).lower(*args).compile().memory_analysis().temp
+    told = peak(make_jaxpr(fun)(*args))
+    assert 0.95 * planned <= told <= 1.05 * planned
+
+
+def test_a_matrix_is_not_transposed_before_a_loop_that_saves_few_states() -> None:
+    """It would need more memory than the states."""
+
+    def loss(w: Any, xs: Any) -> Any:
+        step = lambda h, x: (fnp.tanh((h @ w)[:, :32] + x), None)
+        return (scan(step, fnp.zeros((8, 32)), xs, checkpoints=3)[0] ** 2).mean()
+
+    args = WIDE[:32, :256], np.ones((100, 8, 32), np.float32)
+    planned = jit(grad(loss)).lower(*args).compile().memory_analysis().temp
+    simulated = upper(make_jaxpr(grad(loss))(*args)).peak
+    assert planned <= 1.01 * simulated <= 1.05 * planned
