@@ -80,3 +80,22 @@ def test_a_matrix_is_not_transposed_before_a_loop_that_saves_few_states() -> Non
     planned = jit(grad(loss)).lower(*args).compile().memory_analysis().temp
     simulated = upper(make_jaxpr(grad(loss))(*args)).peak
     assert planned <= 1.01 * simulated <= 1.05 * planned
+
+
+def test_an_array_that_no_kernel_computes_again_is_in_memory() -> None:
+    """The gradient of a gated recurrence keeps a product in memory that several pads are computed of."""
+
+    def loss(w: Any, u: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            a, b = x @ w, h @ u
+            z, r = (1 / (1 + fnp.exp(-(a + b)[:, k : k + 16])) for k in (0, 16))
+            h = (1 - z) * h + z * fnp.tanh(a[:, 32:] + r * b[:, 32:])
+            return h, (h * h).sum()
+
+        h, sums = scan(step, fnp.zeros((64, 16)), xs)
+        return h.mean() + sums.mean()
+
+    derivative = grad(loss, argnums=(0, 1))
+    args = WIDE[:16, :48], WIDE[:16, :48], np.ones((2, 64, 16), np.float32)
+    planned = jit(derivative).lower(*args).compile().memory_analysis().temp
+    assert 0.98 * planned <= upper(make_jaxpr(derivative)(*args)).peak <= 1.02 * planned
