@@ -35,6 +35,7 @@ def _run(ctx: Any, steps: _Steps, carry: list[hlo.IRValue]) -> list[hlo.IRValue]
         return steps.in_loops([steps.number(0), *carry], turn, bar)[1:]
 
 
+@ir.once_per(lambda p: (p.body, p.nsteps, p.slots, p.end is None, p.counted, p.num_consts))
 def early(p: ForParams) -> tuple[int, float]:
     """For how many steps, and in how many bytes, what all steps use may be made before them.
 

@@ -13,6 +13,7 @@ from fiveloop.loops.progress.lower import bar_calls, shown_loop, total_of
 from fiveloop.loops.progress.rules import ProgressEffect
 
 
+@ir.once_per(lambda p: (p.body, p.slots, p.num_consts))
 def early(p: WhileParams) -> tuple[int, float]:
     """For how many steps, and in how many bytes, what all steps use may be made before them."""
     if p.slots is None:
