@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from fiveloop.core import ir, prims, rules
+from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
 
@@ -163,7 +164,10 @@ class Values:
         return [made.ins[0], *self.add(product)]
 
     def inverse(self, x: int) -> int:
-        """The inverses of an array that repeats elements: each is computed once, and they are repeated anew."""
+        """The inverses of an array that repeats elements: each is computed once, and they are repeated anew.
+
+        In the branches of an older compiler they count as computed where they are repeated: peaks are nearer to that.
+        """
         key = "inverse", x
         if key not in self.seen:
             spread = self.maker[x]
@@ -171,8 +175,12 @@ class Values:
             of = self.maker.get(self.seen_through(spread.ins[0]), spread)
             eqn, made = (of if len(of.outs) == 1 else spread).eqn, [self.value(small.aval)]
             op = Op(eqn, spread.ins, made, light=True, expensive=True, reads=SAME)
-            self.inverses.append(op)
-            again = Op(spread.eqn, self.add(op), [self.value(out.aval)])
+            if recomputes_in_branches() and self.path[-1:] == ("checkpoint",):
+                ins = spread.ins
+            else:
+                self.inverses.append(op)
+                ins = self.add(op)
+            again = Op(spread.eqn, ins, [self.value(out.aval)])
             self.weigh(again)
             self.seen[key] = self.add(again)
         return self.seen[key][0]

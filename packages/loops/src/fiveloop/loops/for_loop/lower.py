@@ -10,8 +10,7 @@ import numpy as np
 from fiveloop.core import Jaxpr, ir, prims, rules
 from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass
-from fiveloop.loops.primitives.for_loop import INDEX, ForParams
-from fiveloop.loops.primitives.slots import room_beside
+from fiveloop.loops.primitives.for_loop import INDEX, ForParams, early
 from fiveloop.loops.progress.lower import BarCalls, bar_calls, shown_loop
 from fiveloop.loops.progress.rules import ProgressEffect
 
@@ -33,23 +32,6 @@ def _run(ctx: Any, steps: _Steps, carry: list[hlo.IRValue]) -> list[hlo.IRValue]
         return steps.in_line(carry)
     with ctx.region():
         return steps.in_loops([steps.number(0), *carry], turn, bar)[1:]
-
-
-@ir.once_per(lambda p: (p.body, p.nsteps, p.slots, p.end is None, p.counted, p.num_consts))
-def early(p: ForParams) -> tuple[int, float]:
-    """For how many steps, and in how many bytes, what all steps use may be made before them.
-
-    These are few bytes if the user bounds the memory, or few beside all that the loop is given. What is stacked is no
-    state.
-    """
-    may_end = p.end is not None or p.counted
-    turns = p.nsteps // 16 if may_end else p.nsteps
-    if p.slots is None:
-        given = prims.bytes_of(p.body.in_avals)
-        return turns, hlo.room_before_loops(given if ir.is_constant(given) else 0)
-    carried = p.body.in_avals[1 + p.num_consts :]
-    states = [a for a in carried if a.shape[:1] != (p.nsteps,)]
-    return turns, room_beside(p.slots, states)
 
 
 class _Steps:

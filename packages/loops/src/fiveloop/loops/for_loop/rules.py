@@ -5,13 +5,19 @@ from __future__ import annotations
 from fiveloop.core.rules import Body, define
 from fiveloop.loops.for_loop import batch, dce, handler, jvp, lower, split, transpose
 from fiveloop.loops.for_loop.discharge import for_discharge
-from fiveloop.loops.primitives.for_loop import ForParams, for_abstract_eval, for_p, for_typecheck
+from fiveloop.loops.primitives.for_loop import (
+    ForParams,
+    early,
+    for_abstract_eval,
+    for_p,
+    for_typecheck,
+)
 from fiveloop.state import discharge, handlers
 
 
 def for_bodies(p: ForParams) -> list[Body]:
     """The body, which runs once a step."""
-    turns, room = lower.early(p)
+    turns, room = early(p)
     carry = 1 + p.num_consts
     return [Body(p.body, "loop", p.nsteps, plain=True, carry=carry, turns=turns, room=room)]
 

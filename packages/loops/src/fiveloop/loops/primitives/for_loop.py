@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, ad, ir, prims, trace, transforms, util
+from fiveloop.core.backend import hlo
 from fiveloop.core.dataclass import dataclass, field, replace
 from fiveloop.core.util import T
 from fiveloop.loops import common, options
 from fiveloop.loops.primitives import cond
-from fiveloop.loops.primitives.slots import is_slots
+from fiveloop.loops.primitives.slots import is_slots, room_beside
 from fiveloop.loops.record import EMPTY, Record, names_of
 from fiveloop.loops.schedules.binomial import Slots
 from fiveloop.state import AbstractRef, predicate, primitives
@@ -275,3 +276,20 @@ def until_all_are_set(step: Jaxpr, flags: int) -> Jaxpr:
     avals = [*step.in_avals, AbstractRef(predicate.PREDICATE)]
     until = trace.stage_closed(run, avals, step.name, [*step.hints, "all ended"])
     return until_set(until, len(step.in_avals))
+
+
+@ir.once_per(lambda p: (p.body, p.nsteps, p.slots, p.end is None, p.counted, p.num_consts))
+def early(p: ForParams) -> tuple[int, float]:
+    """For how many steps, and in how many bytes, what all steps use may be made before them.
+
+    These are few bytes if the user bounds the memory, or few beside all that the loop is given. What is stacked is no
+    state.
+    """
+    may_end = p.end is not None or p.counted
+    turns = p.nsteps // 16 if may_end else p.nsteps
+    if p.slots is None:
+        given = prims.bytes_of(p.body.in_avals)
+        return turns, hlo.room_before_loops(given if ir.is_constant(given) else 0)
+    carried = p.body.in_avals[1 + p.num_consts :]
+    states = [a for a in carried if a.shape[:1] != (p.nsteps,)]
+    return turns, room_beside(p.slots, states)
