@@ -21,6 +21,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 X, CUBE, MATRIX, IMAGE = normal(3000), normal(32, 32, 32), normal(32, 32), normal(2, 16, 16, 8)
+LARGE = normal(64, 256)
 KEYS = random.split(random.key(0), 4)
 ROWS = np.random.default_rng(1).integers(0, 500, size=(8, 300))
 
@@ -78,6 +79,11 @@ def scaled(x: Value) -> Value:
 
 PROGRAMS: dict[str, tuple[Fun, list[np.ndarray]]] = {
     "sinh": (chain(lambda x: fnp.sinh(x) * x, 5), [X]),
+    "chosen": (chain(lambda x: fnp.where(x > 0, fnp.exp(-x), x * x), 6), [LARGE]),
+    "rolled": (
+        chain(lambda x: x + 0.1 * fnp.sin(fnp.roll(x, 1, 0) + fnp.roll(x, -1, 1)), 8),
+        [LARGE],
+    ),
     "cosh": (chain(lambda x: fnp.cosh(x) * x, 3), [X]),
     "logaddexp": (chain(lambda x: fnp.logaddexp(x, 2 * x), 5), [X]),
     "complex exp": (complex_chain(lambda z: fnp.exp(z * 0.1) * fnp.conj(z), 6), [X]),

@@ -398,12 +398,10 @@ class Fuser:
         It moves a reshape behind all that uses it, if each of these has such operands, or numbers, alone: in turns, as
         long as there is one. What reshapes the result to be flat again then reads it as it is.
         """
-        forms = {
-            op: op.outs[0]
-            for op in self.ops
-            if kinds.is_reshaped(op.eqn) and not (op.light or op.view)
-        }
-        form = {v for op, v in forms.items() if self.users[v] and v not in self.results}
+        products = (
+            op for op in self.ops if kinds.is_reshaped(op.eqn) and not (op.light or op.view)
+        )
+        form = {v for op in products for v in op.outs if self.users[v] and v not in self.results}
         found = set[Op]()
         while True:
             moved = {op for v in form for op in self.users[v] if self.follows(op, form)}
@@ -411,7 +409,7 @@ class Fuser:
                 stay = {
                     op
                     for op in moved
-                    for x in self.given[op]
+                    for x in form.intersection(self.given[op])
                     if not moved.issuperset(self.users[x])
                 }
                 if not stay:

@@ -140,7 +140,7 @@ class Planner:
     def _time_anew(self) -> None:
         """Time the plans by what the known ones are found to need, where that says whether memory is mapped anew."""
         anew = {
-            c: replace(c, time=self._time(c.plan, int(need))) if c.plan else c
+            c: replace(c, time=self._time(c.plan, int(need), c.again)) if c.plan else c
             for c, need in zip(self.plans, self._interpolated(self.plans), strict=True)
         }
         self.plans = sorted(anew.values(), key=_slowest_first)
@@ -232,12 +232,11 @@ class Planner:
 
     def _candidate(self, plan: Plan) -> Candidate:
         peak, again = self.chain.peak(plan), self.chain.again(plan) + self.decided
-        return Candidate(plan, peak, self._time(plan, peak), again)
+        return Candidate(plan, peak, self._time(plan, peak, again), again)
 
-    def _time(self, plan: Plan, peak: int) -> float:
-        """The estimated time of a plan that needs so many bytes at its peak."""
+    def _time(self, plan: Plan, peak: int, again: int) -> float:
+        """The estimated time of a plan that needs so many bytes at its peak, and does so many operations again."""
         kept = self.chain.kept(plan) - self._results
-        again = self.chain.again(plan) + self.decided
         return rounded(transforms.gradient_time(self.program.jaxpr, again, kept, peak))
 
     def _faster(self, found: Iterable[Candidate]) -> Iterator[Plan]:
