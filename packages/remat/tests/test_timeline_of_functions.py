@@ -71,6 +71,20 @@ def running(x: Value) -> Value:
     return (for_loop(99, step, x) ** 2).sum()
 
 
+def framed(x: Value) -> Value:
+    """Neighbours in a frame of zeros."""
+    for _ in range(4):
+        y = fnp.zeros((66, 258)).at[1:-1, 1:-1].set(x)
+        x = fnp.tanh(y[2:, 1:-1] + y[:-2, 1:-1] + y[1:-1, 2:] + y[1:-1, :-2] - 3 * x)
+    return (x * x).sum()
+
+
+def by_rows(x: Value) -> Value:
+    for k in range(8):
+        x = x.at[k].set(fnp.sin(x[k + 1]) * x[k])
+    return (x * x).sum()
+
+
 def scaled(x: Value) -> Value:
     for scale in (2.0, 3.0, 4.0):
         x = x * fnp.sin(x * scale).sum()
@@ -92,6 +106,23 @@ PROGRAMS: dict[str, tuple[Fun, list[np.ndarray]]] = {
     "complex tanh": (complex_chain(lambda z: fnp.tanh(z * 0.3) * z, 3), [X]),
     "gaps": (chain(lambda x: x.at[::2].add(x[1::2] * x[::2]), 5), [X]),
     "block": (chain(lambda x: x.at[100:900].add(fnp.sin(x[:800])), 5), [X]),
+    "stencil": (
+        chain(lambda x: x.at[1:-1].set(fnp.sin(x[2:]) - 2 * x[1:-1] + x[:-2]), 6),
+        [LARGE],
+    ),
+    "added stencil": (
+        chain(lambda x: x.at[1:-1].add((x[2:] - 2 * x[1:-1] + x[:-2]) * 0.1), 6),
+        [LARGE],
+    ),
+    "halves": (
+        chain(
+            lambda x: fnp.concatenate([fnp.sin(x[:32]), x[32:] * 2]).at[9:41].set(fnp.exp(x[:32])),
+            5,
+        ),
+        [LARGE],
+    ),
+    "framed": (framed, [LARGE]),
+    "by rows": (by_rows, [LARGE]),
     "turned": (turned, [CUBE, MATRIX]),
     "noisy": (noisy, [normal(128, 32)]),
     "scattered": (scattered, [normal(500, 16)]),

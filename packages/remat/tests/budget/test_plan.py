@@ -167,7 +167,7 @@ def test_all_the_memory_is_that_of_the_program_without_a_checkpoint(f: Any) -> N
     """The bytes are those of its simulation; loops save less by a minimum cut than everything."""
     found = planner(f, ws=WS[:3])
     passes = options.both_passes(found.program.jaxpr, found.unknown, policies.minimum_cut)
-    plain, within_all = plan.needed(passes.jaxpr), found.within(found.everything)
+    plain, within_all = plan.needed(plan.of_loss(passes)), found.within(found.everything)
     assert within_all is not None and within_all.bytes <= plain
     assert (plain < found.everything) if f is in_a_loop else (plain == found.everything)
     assert timeline.peak(passes.jaxpr) <= plain

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from fiveloop.core import Jaxpr, Value, arrays, ir, prims, rules, trace
-from fiveloop.core.primitives import convert, running, special
+from fiveloop.core.dataclass import replace
+from fiveloop.core.ir.indexer import Indexer, Span
+from fiveloop.core.primitives import convert, put, running, shape, special, take
 from fiveloop.core.primitives import elementwise as e
 
 Fun = Callable[..., Value]
@@ -182,6 +184,31 @@ def _negated(prim: ir.Primitive[Any], params: Any, aval: ir.Aval) -> Jaxpr:
         return [e.neg(trace.bind1(prim, x, params=params))]
 
     return trace.stage_closed(run, [aval], "negated")
+
+
+def between(eqn: ir.Eqn) -> Jaxpr:
+    """A block with gaps that is written: with the old elements in the gaps, which a mask selects.
+
+    jaxpr : [array, elements, *positions] -> [array]
+    """
+    return _between(eqn.params.indexer, tuple(a.aval for a in eqn.invars))
+
+
+@lru_cache(maxsize=256)
+def _between(indexer: Indexer, avals: Sequence[ir.Aval]) -> Jaxpr:
+    spans = indexer.spans
+    entries = [Span(s.start if s.start is None else s.low, s.extent) for s in spans]
+    block = replace(indexer, entries=tuple(entries), new_axes=())
+    none, gaps = [0] * len(spans), [abs(s.stride) - 1 for s in spans]
+
+    def run(x: Value, v: Value, *positions: Value) -> list[Value]:
+        v = prims.reshape(v, [s.size for s in spans])
+        mask = shape.pad(prims.full(v.shape, True), False, none, none, gaps)
+        padded = shape.pad(v, np.zeros((), v.dtype), none, none, gaps)
+        old = take.take(x, block, positions)
+        return [put.put(x, e.select(mask, padded, old), block, positions)]
+
+    return trace.stage_closed(run, avals, "between")
 
 
 @lru_cache(maxsize=256)

@@ -386,11 +386,25 @@ class Fuser:
         """Whether an equation is fused into one that uses it, if it is not computed once."""
         if not (made.light and op.light):
             return False
-        if not made.expensive or (reads == SAME and kinds.is_cheap(made.eqn)):
+        if op.over and not self.may_enter(made, op):
+            return False
+        if not made.expensive or kinds.is_cheap(made.eqn):
             return True
         if kinds.is_placed(made.eqn) and not reduces(made.eqn):
             return True
         return reads != SPREAD and self.is_alone(op, made)
+
+    def may_enter(self, made: Op, op: Op) -> bool:
+        """Whether an equation may be fused into one that writes a block: what it is written to must stay in memory.
+
+        Else the block would be written in another array, or that array read while it is written elsewhere.
+        """
+        array, _, *places = op.ins
+        if made.reads == SAME or op not in self.users[array]:
+            return True
+        there = made.eqn.primitive is prims.take_p and made.ins[1:] == places
+        there = there and made.eqn.params.indexer == op.eqn.params.indexer
+        return made is not self.maker.get(array) and (there or array not in made.ins)
 
     def find_flat(self) -> set[Op]:
         """The equations that the compiler computes in the flat form that products have, and then reshapes.
@@ -438,14 +452,19 @@ class Fuser:
 
         One whose result is reshaped leads to that alone, which may be done several times.
         """
-        reshaped = self.flat
+        self.whole.update(
+            made
+            for op in self.ops
+            for made in self.makers_of(op)
+            if self.may_be_whole(made, op)
+            and (made.outs[0] in self.results or not self.may_join(made, op, op.reads))
+        )
         behind: list[int] = []  # a bit for each equation that leads to this one, and its own
         apart: list[int] = []  # a bit for each of these from which some way cannot be fused
         passed: list[int] = []  # a bit for each of these that `apart` knows to be computed once
-        once = 0
+        once = sum(1 << self.place[op] for op in self.whole)
         for place, op in enumerate(self.ops):
-            reads = [x for x in self.read_by(op) if x in self.maker]
-            makers = [self.maker[x] for x in reads]
+            makers = self.makers_of(op)
             mask, far, seen = 0, 0, 0
             for made in makers:
                 k = self.place[made]
@@ -455,13 +474,9 @@ class Fuser:
             for k in _bits(once & mask & ~seen):
                 far |= behind[k]
             seen = once & mask
-            for made in makers if op not in self.gone and not kinds.writes_block(op.eqn) else ():
-                if made.unary or made in self.whole or not made.light:
-                    continue
-                if made in reshaped and op not in reshaped:
-                    continue
+            for made in makers:
                 k = self.place[made]
-                if made.outs[0] in self.results or far >> k & 1:
+                if far >> k & 1 and self.may_be_whole(made, op):
                     self.whole.add(made)
                     once |= 1 << k
                     far |= behind[k]
@@ -469,6 +484,16 @@ class Fuser:
             behind.append(mask | 1 << place)
             apart.append(far)
             passed.append(seen)
+
+    def may_be_whole(self, made: Op, op: Op) -> bool:
+        """Whether an equation is of several arrays, and not yet known to be computed once for one that uses it."""
+        if made.unary or made in self.whole or not made.light or op in self.gone:
+            return False
+        return made not in self.flat or op in self.flat
+
+    def makers_of(self, op: Op) -> list[Op]:
+        """The equations that make what an equation reads."""
+        return [self.maker[x] for x in self.read_by(op) if x in self.maker]
 
     def read_by(self, op: Op) -> Iterable[int]:
         """The values that an equation reads, with what a library has taken into it."""

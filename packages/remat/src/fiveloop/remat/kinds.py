@@ -67,8 +67,8 @@ def pads_edges(eqn: ir.Eqn) -> bool:
 
 
 def is_placed(eqn: ir.Eqn) -> bool:
-    """Whether an equation joins, pads or reduces arrays: where it is fused, no two elements share what is computed."""
-    joins = eqn.primitive is prims.concatenate_p or pads(eqn)
+    """Whether an equation joins, pads, reduces or updates arrays: where it is fused, no two elements share its work."""
+    joins = eqn.primitive is prims.concatenate_p or pads(eqn) or writes_block(eqn)
     return joins or eqn.primitive.name.startswith("reduce_")
 
 
@@ -232,10 +232,15 @@ def writes_block(eqn: ir.Eqn) -> bool:
     return eqn.primitive is prims.put_p and bool(eqn.params.indexer.is_block)
 
 
-def block(eqn: ir.Eqn) -> ir.Aval:
-    """The type of what an equation writes with gaps, what is in these included."""
-    array = eqn.invars[0].aval
-    return ir.ShapedArray(tuple(span.extent for span in eqn.params.indexer.spans), array.dtype)
+def lies_in(eqn: ir.Eqn, written: ir.Eqn) -> bool:
+    """Whether an equation reads a part of the block that another one writes, both at constant places."""
+    pairs = zip(eqn.params.indexer.spans, written.params.indexer.spans, strict=True)
+    return eqn.params.indexer.is_block and all(
+        None not in (span.start, block.start)
+        and block.start <= span.low
+        and span.low + span.extent <= block.start + block.extent
+        for span, block in pairs
+    )
 
 
 def positions(eqn: ir.Eqn) -> Sequence[ir.Atom]:

@@ -26,7 +26,7 @@ class Operations(Values):
         super().__init__(path, saves, wide)
         self.flat: dict[tuple[int, tuple[int, ...] | None], int] = {}
         self.computed: set[object] = set()
-        self.blocks: dict[object, int] = {}
+        self.num_waiting = 0
         binders = [self.value(v.aval) for v in jaxpr.invars]
         self.num_given = len(binders)
         self.results = self.inline(jaxpr, binders, whole=True)
@@ -105,8 +105,11 @@ class Operations(Values):
             return self.run_over_rows(eqn, ins, rows)
         if kinds.picks(eqn):
             return self.picked(eqn, ins)
-        if kinds.has_gaps(eqn):
-            ins = self.with_gaps(eqn, ins)
+        if kinds.writes_block(eqn):
+            if self.waits_for_array(ins):
+                ins = [*self.barrier(eqn, ins[:1]), *ins[1:]]
+            if kinds.has_gaps(eqn):
+                return self.inline(expanded.between(eqn), ins)
         half = kinds.computes_in_full(eqn)
         if half and contracts:
             return self.contracted(eqn, ins)
@@ -114,10 +117,12 @@ class Operations(Values):
         op = Op(eqn, ins, outs)
         if bodies:
             self.add_bodies(op, bodies)
+        elif prim is prims.put_p and self.pads_filling(eqn, ins):
+            op.ins, op.light, op.unary = [ins[1]], True, True
         elif prim is prims.put_p:
             op.over = [(outs[0], ins[0])]
-            if kinds.has_gaps(eqn):
-                self.blocks[outs[0], eqn.params.indexer, tuple(kinds.positions(eqn))] = ins[1]
+            self.weigh(op)
+            op.light = op.expensive = True
         elif outs:
             self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
@@ -179,22 +184,13 @@ class Operations(Values):
             made = self.add(Op(eqn, [*made, *ins], [out], light=True, unary=True))
         return made
 
-    def with_gaps(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
-        """The operands of an equation that reads or writes a block with gaps.
-
-        What is written is selected from what is there by a mask, which equal blocks share, and is what is read there.
-        """
-        indexer, places = eqn.params.indexer, tuple(kinds.positions(eqn))
-        if eqn.primitive is prims.take_p:
-            return [self.blocks.get((ins[0], indexer, places), ins[0]), *ins[1:]]
-        block = kinds.block(eqn)
-        key = "mask", block.shape, indexer
-        if key not in self.seen:
-            mask = [self.value(ir.ShapedArray(block.shape, np.dtype(np.bool_)))]
-            self.seen[key] = self.add(Op(eqn, [], mask))
-        made = [self.value(block)]
-        self.add(Op(eqn, [*self.seen[key], *ins], made, light=True))
-        return [ins[0], *made, *ins[2:]]
+    def waits_for_array(self, ins: Sequence[int]) -> bool:
+        """Whether a block of numbers alone is lowered such that it waits for the array: all but the first one."""
+        waits = not (recomputes_in_branches() or self.is_in_loop or self.is_constant(ins[0]))
+        if not waits or not self.is_constant(ins[1]):
+            return False
+        self.num_waiting += 1
+        return self.num_waiting > 1
 
     def positions(self, eqn: ir.Eqn, places: Sequence[int], index: ir.Aval) -> list[int]:
         """All positions in one array, which equal indices share: columns that are joined are computed once."""
@@ -296,11 +292,42 @@ class Operations(Values):
         name = eqn.primitive.name
         if name == "split":
             return self.taken_apart(eqn, ins)
+        if eqn.primitive is prims.take_p and not recomputes_in_branches():
+            return self.written(eqn, ins)
         if name == "reduce_sum":
             return self.negated_last(eqn, ins)
-        if name == "mul" and eqn.outvars[0].aval.dtype.kind != "c" and recomputes_in_branches():
-            return self.scaled_first(eqn, ins)
+        if name == "mul":
+            return self.product(eqn, ins)
         return None
+
+    def product(self, eqn: ir.Eqn, ins: list[int]) -> list[int] | None:
+        """A product with ones is the other operand; older compilers multiply numbers by each other first."""
+        for a, x, y in zip(eqn.invars, ins, ins[::-1], strict=True):
+            number = a if isinstance(a, ir.Literal) else self.filling(x)
+            if (
+                y >= 0
+                and number is not None
+                and ir.is_scalar(number)
+                and np.asarray(number.value) == 1
+            ):
+                return [y]
+        complex_or_newer = eqn.outvars[0].aval.dtype.kind == "c" or not recomputes_in_branches()
+        return None if complex_or_newer else self.scaled_first(eqn, ins)
+
+    def written(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
+        """What has been written to a block, or a part of that, if just this is read."""
+        made = self.maker.get(ins[0])
+        if made is None or not made.over or not kinds.writes_block(made.eqn) or made.ins[1] < 0:
+            return None
+        gaps = kinds.has_gaps(eqn)
+        same = made.eqn.params.indexer == eqn.params.indexer and made.ins[2:] == ins[1:]
+        if same and not gaps:
+            return [made.ins[1]]
+        if not same and not kinds.lies_in(eqn, made.eqn):
+            return None
+        op = Op(eqn, [made.ins[1]], [self.value(eqn.outvars[0].aval)])
+        self.weigh(op)
+        return self.add(op)
 
     def negated_last(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
         """The sum of negative numbers: that of the positive ones, negated."""

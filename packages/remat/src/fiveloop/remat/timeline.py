@@ -142,16 +142,23 @@ class _Layout(Operations):
         spans, copies = dict[int, Span](), dict[int, int]()
         # A vector, its product and what is made of that may be in three places, packed by how long they live.
         packed = self.wide and recomputes_in_branches()
+        places = {op: place for place, op in enumerate(self.ops)}
+        there = begin | {v: place for op, place in places.items() for v in op.outs}
         for place, op in enumerate(self.ops):
             # Equal fillings are made once, and copied at once for each loop, by an older compiler for each scatter.
             if op.bodies or (op.over and kinds.picks(op.eqn) and recomputes_in_branches()):
                 copied = [(v, x) for v, x in op.over if v not in owner and self.filling(x)]
                 begin |= {v: begin.get(x, place) for v, x in copied}
-            if self.wide and op.bodies:
-                # What a loop changes, and something else reads, is copied once it is there.
-                copied = [(v, self.seen_through(x)) for v, x in op.over if v not in owner]
-                copies |= {v: x for v, x in copied if 0 <= x < self.num_given}
-                begin |= {v: begin.get(x, -1) + 1 for v, x in copied if x >= 0}
+            if self.wide and op in fused.parts:
+                # What is changed, and something else reads, is copied once it is there.
+                given = self.copied_by(op, fused, places)
+                copied = [
+                    (v, self.seen_through(x))
+                    for v, x in op.over
+                    if v not in owner and (op.bodies or x in given)
+                ]
+                copies |= {v: x for v, x in copied if 0 <= x < self.num_given and op.bodies}
+                begin |= {v: there.get(x, -1) + 1 for v, x in copied if x >= 0}
             for position, v in enumerate(op.outs if op in fused.parts else (), op.first):
                 root = _root(owner, v)
                 start = begin.setdefault(v, place)
@@ -163,6 +170,17 @@ class _Layout(Operations):
                     eqn, at = op.eqn, position
                 spans[root] = eqn, at, start, max(end, last[v])
         return spans, copies
+
+    def copied_by(self, op: Op, fused: Fusions, places: Mapping[Op, int]) -> list[int]:
+        """The arrays that an update is not written over, but over copies of them: no numbers, nor what it computes."""
+        found = [x for _, x in op.over if op in fused.users[x] and not op.bodies]
+        found = [x for x in found if self.filling(self.seen_through(x)) is None]
+        return [
+            x
+            for x in found
+            if (self.role != "loop" and self.seen_through(x) < self.num_given)
+            or not self.ends(x, op, fused, places)
+        ]
 
     def placed(
         self,
@@ -423,6 +441,8 @@ class _Layout(Operations):
         for op in chain.from_iterable(fused.users):
             waits[op] += 1
         ready = deque[Op | int](op for op in waits if not waits[op])
+        places = {op: place for place, op in enumerate(self.ops)}
+        late = {op for op in waits if op.bodies or any(self.copied_by(op, fused, places))}
         ran, begun = dict[Op, None](), 0
         joined = set[Op]()
 
@@ -447,7 +467,7 @@ class _Layout(Operations):
                 step = ready.popleft()
                 if isinstance(step, int):
                     note([step])
-                elif step.bodies and step not in joined:
+                elif step in late and step not in joined:
                     joined.add(step)
                     ready.append(step)
                 else:
@@ -498,6 +518,8 @@ class _Layout(Operations):
             taken: set[int] = set()
             roots = [_root(owner, x) for x in op.ins]
             for v, x in op.over:
+                if op.light and op not in fused.users[x]:
+                    continue
                 if kinds.picks(op.eqn) and recomputes_in_branches():
                     updated.add(v)  # which is so of a copy, too
                 if kinds.picks(op.eqn) and roots.count(_root(owner, x)) > 1:
@@ -521,7 +543,7 @@ class _Layout(Operations):
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - alone}
         return owner, Over(written, updated)
 
-    def ends(self, x: int, op: Op, fused: Fusions, places: dict[Op, int]) -> bool:
+    def ends(self, x: int, op: Op, fused: Fusions, places: Mapping[Op, int]) -> bool:
         """Whether all else that reads a value leads to an equation, and so comes before it in any order.
 
         Where something else may come later, the compiler copies the value for the equation.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from fiveloop.core import ir, passes, prims, rules
 from fiveloop.core.arrays import Scalar
 from fiveloop.core.backend import client
@@ -106,7 +108,7 @@ def _weighted(
         if column is not None and arrays.aval.shape == terms.aval.shape:
             eqns = [_reshaped(column, column.aval.shape[:1], eqn)]
             if eqn.primitive.name == "div":
-                one = ir.Literal(Scalar(column.aval.dtype.type(1)))
+                one = ir.Literal(Scalar(np.ones((), column.aval.dtype)))
                 operands: list[ir.Atom] = [one, *eqns[-1].outvars]
                 eqns.append(rules.new_eqn(eqn.primitive, operands, eqn.params, source=eqn.source))
             return Parts(eqns[-1].outvars[0], arrays, eqns)

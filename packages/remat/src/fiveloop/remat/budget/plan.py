@@ -12,7 +12,7 @@ from itertools import chain
 
 import numpy as np
 
-from fiveloop.core import Jaxpr, errors, ir, rules, transforms, util
+from fiveloop.core import Jaxpr, Scalar, errors, ir, rules, transforms, util
 from fiveloop.core.dataclass import dataclass, replace
 from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches
 from fiveloop.remat import timeline
@@ -321,7 +321,7 @@ class Planner:
 
         def make() -> tuple[Passes, Jaxpr]:
             passes = both_passes(jaxpr, self.unknown, _policy_of(plan))
-            whole = self.equal.shared(passes.jaxpr)
+            whole = self.equal.shared(of_loss(passes))
             ready_jaxpr(whole, self.equal.shared)  # it is remembered, so that the timeline has it
             return passes, whole
 
@@ -423,6 +423,15 @@ def _halved(
 def _policy_of(plan: Plan) -> transforms.Policy:
     """What decides outside of a plan's checkpoints, which need no barrier there."""
     return minimum_cut if plan == NO_CHECKPOINT else as_it_is
+
+
+def of_loss(passes: Passes) -> Jaxpr:
+    """Both passes as one jaxpr; the cotangent of a number is 1, as that of a loss is."""
+    *ins, ct = passes.jaxpr.invars
+    if passes.num_cts != 1 or ct.aval.shape or ct.aval.accumulates:
+        return passes.jaxpr
+    eqns, outs = ir.inlined(passes.jaxpr, [*ins, ir.Literal(Scalar(np.ones((), ct.aval.dtype)))])
+    return passes.jaxpr.replace(invars=ins, eqns=eqns, outvars=outs)
 
 
 def _of_blocks(blocks: Mapping[int, Save], others: Plan, begin: int) -> Plan:
