@@ -152,7 +152,8 @@ def test_a_refused_derivative_says_why() -> None:
         found = stages(lambda x: extend.bind1(prim, x), X)
     finally:
         for column in COLUMNS:
-            column._cells.pop(prim, None)
+            column.pop(prim, None)
+            column._refusals.pop(prim, None)
     assert str(found["jvp"]).startswith("none: `refuser` has no jvp: this test refuses it")
     assert str(found["transposed"]) == "none: there is no stage `linear` to make it from"
     assert isinstance(found["dce"], Jaxpr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fiveloop.core import errors, ir
@@ -187,50 +187,51 @@ COLUMNS: list[RuleTable[Any]] = []
 """Every column, in the order in which they were made: a package's own come after core's."""
 
 
-class RuleTable(Generic[R]):
+class RuleTable(dict[ir.Primitive[Any], R]):
     """A column: the rules of a transform, by primitive; `by` is the call that fills a cell.
 
-    Cells are rules, or facts: values other than functions, such as True.
+    Cells are rules, or facts: values other than functions, such as True. Refusals are kept beside them, so that an
+    engine gets a rule without a call of Python: it asks for several in each operation.
     """
 
+    __slots__ = ("_refusals", "by", "column", "default")
+
     def __init__(self, column: str, *, default: str = "", by: str = "") -> None:
+        super().__init__()
         self.column = column
         self.default = default
         self.by = by or f"define(..., {column}=...)"
-        self._cells: dict[ir.Primitive[Any], R | Refusal] = {}
+        self._refusals: dict[ir.Primitive[Any], Refusal] = {}
         COLUMNS.append(self)
 
     def define(self, prim: ir.Primitive[Any], cell: R | Refusal) -> None:
         """Fill a cell, once."""
-        if prim in self._cells:
+        if self.cell(prim) is not None:
             raise errors.RuleError(
                 f"the {self.column} rule of `{prim}` is defined twice; a package may add cells, not alter them"
             )
-        self._cells[prim] = cell
-
-    def __getitem__(self, prim: ir.Primitive[Any]) -> R:
-        cell = self._cells.get(prim)
         if isinstance(cell, Refusal):
-            raise errors.RuleError(f"`{prim}` has no {self.column}: {cell.why}")
-        if cell is None:
-            raise errors.RuleError(
-                f"`{prim}` has no {self.column} rule; give it one with `{self.by}`"
-            )
-        return cell
+            self._refusals[prim] = cell
+        else:
+            self[prim] = cell
+
+    def __missing__(self, prim: ir.Primitive[Any]) -> R:
+        refusal = self._refusals.get(prim)
+        if refusal is not None:
+            raise errors.RuleError(f"`{prim}` has no {self.column}: {refusal.why}")
+        raise errors.RuleError(f"`{prim}` has no {self.column} rule; give it one with `{self.by}`")
 
     def find(self, prim: ir.Primitive[Any]) -> R | None:
-        """The rule, or None where the engine's default applies; a refusal is still an error."""
-        return self[prim] if prim in self._cells else None
+        """The rule, or None where the engine's default applies; a refusal is still an error, unlike with `get`."""
+        found = self.get(prim)
+        return self[prim] if found is None and prim in self._refusals else found
 
     def cell(self, prim: ir.Primitive[Any]) -> R | Refusal | None:
         """The text of a cell, for `inspect`."""
-        return self._cells.get(prim)
+        return self.get(prim, self._refusals.get(prim))
 
     def __contains__(self, prim: object) -> bool:
-        return prim in self._cells
-
-    def __iter__(self) -> Iterator[ir.Primitive[Any]]:
-        return iter(self._cells)
+        return super().__contains__(prim) or prim in self._refusals
 
 
 if TYPE_CHECKING:
@@ -282,8 +283,10 @@ def is_view(eqn: ir.Eqn) -> bool:
 
 def plain_bodies(prim: ir.Primitive[Any], params: Any) -> list[Body]:
     """The bodies of an equation that does nothing but run them; none of any other."""
-    rule = bodies_rules.find(prim)
-    bodies = rule(params) if rule else []
+    rule = bodies_rules.get(prim)
+    if rule is None:
+        return []
+    bodies = rule(params)
     return bodies if all(b.plain for b in bodies) else []
 
 

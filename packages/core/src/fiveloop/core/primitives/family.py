@@ -175,11 +175,10 @@ def align(size: int, operands: ad.Values, dims: ad.BatchAxes) -> tuple[list[Valu
 
 def fit(t: Value, aval: ir.Aval) -> Value:
     """A tangent in the shape of the result: one without axes is repeated."""
-    return (
-        t
-        if ir.same_shape(t.aval.shape, aval.shape)
-        else broadcast.broadcast_in_dim(t, aval.shape, ())
-    )
+    known = t.aval
+    if known is aval or ir.same_shape(known.shape, aval.shape):
+        return t
+    return broadcast.broadcast_in_dim(t, aval.shape, ())
 
 
 Terms = Sequence[Term | None]
@@ -190,13 +189,14 @@ def jvp_elementwise(
 ) -> ad.Duals:
     """The sum of a term per operand that has a tangent; None is a derivative that is zero."""
     out = trace.bind1(prim, *primals, params=p)
+    aval = out.aval
     total: Value | None = None
     for term, t in zip(terms, tangents, strict=True):
         part = None if term is None or isinstance(t, ad.Zero) else term(t, out, *primals)
         if part is not None:
-            part = fit(part, out.aval)
+            part = fit(part, aval)
             total = part if total is None else trace.bind1(add_p, total, part)
-    return [out], [ad.Zero(out.aval.tangent()) if total is None else total]
+    return [out], [ad.Zero(aval.tangent()) if total is None else total]
 
 
 def transpose_elementwise(

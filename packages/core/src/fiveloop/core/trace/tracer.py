@@ -152,7 +152,7 @@ class EvalTrace(Trace):
                     raise escaped(arg)
                 beneath = arg.owner.decides and not current.now
                 raise out_of_reach(arg) if beneath else _not_now(arg, prim)
-        impl = impl_rules.find(prim)
+        impl = impl_rules.get(prim)
         return impl(args, params) if impl is not None else run_eagerly(prim, args, params)
 
 
@@ -181,10 +181,8 @@ def current_trace() -> Trace:
 
 def current_source() -> Source | None:
     """The user's line that an operation comes from: of the equation that is being interpreted, or of the call."""
-    return current.source or _called_from()
-
-
-def _called_from() -> Source | None:
+    if current.source is not None:
+        return current.source
     if current.within is None:
         return user_source()
     frame, outer = current.within

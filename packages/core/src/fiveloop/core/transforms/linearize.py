@@ -118,9 +118,11 @@ class PartialTrace(trace.StageTrace):
             if not getattr(params, "holds_tangent", False):
                 with trace.use_trace(self.parent):
                     return self.parent.process(prim, args, params)
+        rule = rules.split_rules.get(prim)
+        if rule is None:
+            return super().process(prim, args, params)
         unknown = [isinstance(x, trace.StageTracer) and x._trace is self for x in args]
-        rule = rules.split_rules.find(prim)
-        if rule is None or all(unknown):
+        if all(unknown):
             return super().process(prim, args, params)
         cut = partial(rule, self.plan, unknown, [False] * len(args))
         return run_halves(cut, prim, args, params, self.parent, super().process)

@@ -99,10 +99,11 @@ class _Backward:
         )
         if not comes and not eval.happens_once(eqn):
             return
-        operands = [self._operand(a, eqn) for a in eqn.invars]
+        read = elements_read(eqn)
+        operands = [self._operand(a, eqn, read) for a in eqn.invars]
         cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
         for atom, ct in zip(eqn.invars, cts_in, strict=True):
-            if self.by_elements and isinstance(ct, Value) and atom not in elements_read(eqn):
+            if self.by_elements and isinstance(ct, Value) and atom not in read:
                 self.by_elements -= ir.used_vars([atom])
             if isinstance(ct, ad.Total):
                 assert isinstance(atom, ir.Var), "unreachable: a cotangent is held of variables"
@@ -115,17 +116,17 @@ class _Backward:
         ct = self.cts.pop(v, None)
         if ct is None or isinstance(ct, ad.Zero):
             return ad.Zero(v.aval)
-        accumulated = rules.type_rules(v.aval).accumulated
-        return accumulated(ct) if v.aval.accumulates and accumulated is not None else ct
+        accumulated = rules.type_rules(v.aval).accumulated if v.aval.accumulates else None
+        return ct if accumulated is None else accumulated(ct)
 
-    def _operand(self, atom: ir.Atom, eqn: ir.Eqn) -> ad.Operand:
+    def _operand(self, atom: ir.Atom, eqn: ir.Eqn, read: ir.Atoms) -> ad.Operand:
         if not isinstance(atom, ir.Var) or atom not in self.linear:
             return self.values.read(atom)
         if not atom.aval.accumulates:
             # A mutable value may not be given twice, nor what is held be added twice.
-            if sum(a is atom for a in eqn.invars) > 1:
+            if eqn.invars.count(atom) > 1:
                 return ad.UndefinedPrimal(atom.aval)
-            return ad.UndefinedPrimal(atom.aval, self.into.get(atom), self._held(atom, eqn))
+            return ad.UndefinedPrimal(atom.aval, self.into.get(atom), self._held(atom, eqn, read))
         if atom not in self.cts:
             new = rules.type_rules(atom.aval).new_accumulator
             if new is None:
@@ -135,13 +136,13 @@ class _Backward:
         assert not isinstance(accumulator, ad.Zero), "unreachable: accumulators are values"
         return ad.Accumulator(accumulator)
 
-    def _held(self, v: ir.Var, eqn: ir.Eqn) -> Value | None:
+    def _held(self, v: ir.Var, eqn: ir.Eqn, read: ir.Atoms) -> Value | None:
         """The cotangent so far of an operand of which an equation reads some elements: it adds to these in place.
 
         Equations that call a jaxpr hand zeros on to each other, so that equal ones stay equal. Cotangents of blocks are
         fused with one of the whole, which would be computed first, once for each block.
         """
-        if v in self.into or v not in elements_read(eqn):
+        if v not in read or v in self.into:
             return None
         ct = self.cts.get(v)
         if isinstance(ct, Value):
@@ -154,7 +155,7 @@ class _Backward:
 
 def elements_read(eqn: ir.Eqn) -> ir.Atoms:
     """The operands of which an equation reads some elements, itself or in what it calls, and not the whole."""
-    cell = rules.reads_elements_rules.find(eqn.primitive)
+    cell = rules.reads_elements_rules.get(eqn.primitive)
     if cell is not None:
         return eqn.invars[: cell(eqn.params)]
     bodies = rules.plain_bodies(eqn.primitive, eqn.params)
