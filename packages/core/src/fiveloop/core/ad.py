@@ -17,9 +17,10 @@ class Zero:
     aval: Aval
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class UndefinedPrimal:
-    """A linear operand of an equation under transposition: only its type is known.
+    """A linear operand of an equation under transposition: only its type is known. Not frozen, which takes half the
+    time: there is one for each operand.
 
     A rule may return its cotangent or, if there is a mutable value `into`, add it to the part of that value that it
     touches. If a cotangent is `held`, it may give the `Total` of that and its own.

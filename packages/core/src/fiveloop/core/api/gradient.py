@@ -107,7 +107,7 @@ def _unit_cotangent(asked: Differentiation, flat: FlatFunction, outs: ad.Values)
         raise TypeError(
             f"{asked.of}: it must return one float scalar, got {aval}; reduce it, or use `vjp`"
         )
-    return arrays.Scalar(np.ones((), aval.dtype))
+    return arrays.Scalar(np.array(1, aval.dtype))
 
 
 Cells = tuple[Sequence[ad.Values], ad.Values]

@@ -175,8 +175,7 @@ class PrimalTrace(tracer.Trace):
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
         if prim.holds_functions:
             params = params.under(self.of)
-        with tracer.use_trace(self.parent):
-            return tracer.bind(prim, *map(self.primal, args), params=params)
+        return self.hand_on(prim, [*map(self.primal, args)], params)
 
     def knows(self, owner: tracer.Trace) -> bool:
         """The values of the trace that has handed over."""

@@ -188,10 +188,14 @@ def reachable(
         before = len(found)
         for eqn in jaxpr.eqns:
             dependent = results(eqn, found)
-            if dependent is None and not found.isdisjoint(eqn.invars):
+            if dependent is None:
+                if found.isdisjoint(eqn.invars):
+                    continue
                 changed = changed_refs(eqn) - pinned if eqn.effects else ()
                 dependent = [*eqn.outvars, *changed]
-            found |= {v for v in dependent or () if carries(v.aval)}
+            for v in dependent:
+                if carries(v.aval):
+                    found.add(v)
         if len(found) == before or not any(eqn.effects for eqn in jaxpr.eqns):
             return found
 

@@ -25,12 +25,18 @@ _BETWEEN = (*_SKIPPED, f"{os.path.dirname(np.__file__)}/", "<frozen ")
 _is_users: dict[str, bool] = {}
 
 
+_NO_MARKS = frozenset[str]()
+_new_source = (
+    tuple.__new__
+)  # one is made for each operation, in half the time that a named tuple takes by itself
+
+
 class Source(NamedTuple):
     """One line of the user's program; cheap to make, resolved when printed."""
 
     code: CodeType
     lasti: int
-    marks: frozenset[str] = frozenset()
+    marks: frozenset[str] = _NO_MARKS
     """What has been noted of the operations that come from here; it stays with them in every transform."""
 
     @property
@@ -66,7 +72,7 @@ def user_source(outermost: FrameType | None = None) -> Source | None:
         code = frame.f_code
         # Most frames are of files that are known not to be the user's: asked of them at once, the search takes half.
         if _is_users.get(code.co_filename, True) and _belongs_to_user(code):
-            return Source(code, frame.f_lasti)
+            return _new_source(Source, (code, frame.f_lasti, _NO_MARKS))
         frame = frame.f_back
     return None
 

@@ -51,8 +51,11 @@ def apply_binary(prim: ir.Primitive[Any], x: ArrayLike, y: ArrayLike, inexact: b
         if isinstance(x, Value):
             if isinstance(y, Value):
                 a, b = x.aval, y.aval
-                arrays_only = type(a) is type(b) is ir.ShapedArray
-                if a is b or (arrays_only and a.dtype == b.dtype and not (a.shape and b.shape)):
+                if a is b or (
+                    type(a) is type(b) is ir.ShapedArray
+                    and a.dtype == b.dtype
+                    and not (a.shape and b.shape)
+                ):
                     return trace.bind1(prim, x, y)
             elif (typed := arrays.partner(x.aval, kind_of(y))) is not None:
                 return trace.bind1(

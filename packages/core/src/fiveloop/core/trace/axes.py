@@ -71,8 +71,7 @@ class AxisTrace(tracer.Trace):
         self.axis = axis
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        with tracer.use_trace(self.parent):
-            return tracer.bind(prim, *args, params=params)
+        return self.hand_on(prim, args, params)
 
 
 @dataclass(frozen=True)

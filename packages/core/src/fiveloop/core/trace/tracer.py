@@ -42,6 +42,16 @@ class Trace:
         """Interpret one operation."""
         raise TypeError(f"{type(self).__name__} interprets nothing")
 
+    def hand_on(self, prim: Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
+        """Let the parent interpret one operation; as in a block of `use_trace`, in less time."""
+        parent = self.parent
+        assert parent is not None, "unreachable: the bottom interprets all operations itself"
+        before, current.trace = current.trace, parent
+        try:
+            return parent.process(prim, args, params)
+        finally:
+            current.trace = before
+
     def visible_axes(self) -> tuple[tuple[Hashable, NamedAxis], ...]:
         """The names of axes that may be used in it, innermost first, and the axes that they stand for."""
         own = () if self.axis is None else ((self.axis.name, self.axis),)

@@ -103,8 +103,7 @@ class BatchTrace(tracer.Trace):
             dims = tuple([d if d is None else int(d) for d in dims])
         shared = not over and dims.count(None) == len(dims)
         if shared and not self._once_a_lane(prim, values, params):
-            with tracer.use_trace(self.parent):
-                return self.parent.process(prim, values, params)
+            return self.hand_on(prim, values, params)
         source = tracer.current_source()
         with tracer.use_trace(self.parent, source):
             if over:

@@ -149,8 +149,7 @@ class JvpTrace(tracer.Trace):
         if prim.holds_functions:
             params = params.under(self)
         if constant and not prim.creates_state:
-            with tracer.use_trace(self.parent):
-                return self.parent.process(prim, primals, params)
+            return self.hand_on(prim, primals, params)
         source = tracer.current_source()
         with tracer.use_trace(self.parent, source):
             outs, outs_dot = rules.jvp_rules[prim](primals, tangents, params)

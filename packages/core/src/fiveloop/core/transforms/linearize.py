@@ -116,8 +116,7 @@ class PartialTrace(trace.StageTrace):
                 break
         else:
             if not getattr(params, "holds_tangent", False):
-                with trace.use_trace(self.parent):
-                    return self.parent.process(prim, args, params)
+                return self.hand_on(prim, args, params)
         rule = rules.split_rules.get(prim)
         if rule is None:
             return super().process(prim, args, params)

@@ -94,11 +94,10 @@ class _Backward:
     def _back(self, eqn: ir.Eqn) -> None:
         cts = [self._take(v) for v in eqn.outvars]
         # Where no cotangent comes, none goes to what is only read.
-        comes = True in jvp.nonzero_mask(cts) or not self.cts.keys().isdisjoint(
-            ir.changed_refs(eqn)
-        )
-        if not comes and not eval.happens_once(eqn):
-            return
+        if not jvp.nonzero_tangents(cts):
+            changed = ir.changed_refs(eqn)
+            if self.cts.keys().isdisjoint(changed) and not eval.happens_once(eqn):
+                return
         read = elements_read(eqn)
         operands = [self._operand(a, eqn, read) for a in eqn.invars]
         cts_in = rules.transpose_rules[eqn.primitive](cts, operands, eqn.params)
