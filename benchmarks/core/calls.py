@@ -42,13 +42,23 @@ def add(x: Any, y: Any) -> dict[str, Any]:
     return {"y": x + y}
 
 
+def scale(x: Any, by: int) -> dict[str, Any]:
+    """A static argument."""
+    return {"y": x * by}
+
+
+def add_parts(x: Any) -> dict[str, Any]:
+    """A tree of two leaves."""
+    return {"y": x["x"] + x["y"]}
+
+
 def action(kind: str, size: int, jit: Callable[..., Any], on_device: Callable[..., Any]) -> Action:
     """A call of one kind, of functions jitted by whichever library runs it."""
     # Where a user's NumPy array lies is chance, and decides what a call costs: calls take all places in turn.
     starts = range(0, IN_PLACE, STEP if "numpy" in kind else IN_PLACE)
     given = [arguments(kind, size, on_device, start) for start in starts]
     calls = cycle([args for _, args in given])
-    jitted = jit(given[0][0])
+    jitted = jit(given[0][0], **({"static_argnums": 1} if kind == "static" else {}))
     leaves = size if kind.endswith("arrays") else 1
     times = max(1, min(100, 1000 // leaves))
     return Action(lambda: jitted(*next(calls)), times, clock=clock_of(size))
@@ -82,6 +92,10 @@ def arguments(
             return add, (on_device(array(10)), 1.5)
         case "array, numpy":
             return add, (on_device(array(10)), placed(array(10), start))
+        case "static":
+            return scale, (on_device(array(10)), 3)
+        case "tree with a number":
+            return add_parts, ({"x": on_device(array(10)), "y": 1.5},)
     raise ValueError(f"expected a kind of call, got {kind!r}")
 
 
@@ -109,4 +123,6 @@ CASES = (
     case("number", {1: 1.3}),
     case("array, number", {1: 1.3}),
     case("array, numpy", {1: 1.3}),
+    case("static", {1: 1.3}),
+    case("tree with a number", {1: 1.3}),
 )

@@ -96,6 +96,24 @@ def test_numbers_that_are_equal_are_told_apart_by_type(identity: Any) -> None:
             assert_same(identity(k=[one])[1]["k"][0], one)
 
 
+ALIKE: list[list[Any]] = [
+    [3, -(2**31), 2**31, -(2**40), True, np.int64(3)],
+    [1.5, 1e300, np.float64(0.1), np.float32(1.5)],
+    [1j, np.complex128(0.1j)],
+    [True, np.bool_(False)],
+]
+
+
+@pytest.mark.parametrize(
+    "pair", [pair for leaves in ALIKE for pair in itertools.permutations(leaves, 2)], ids=str
+)
+def test_a_number_is_not_taken_for_another_that_came_first(pair: tuple[Any, Any]) -> None:
+    # C++ has one type for some of them.
+    given = jit(lambda x: x)
+    for leaf in (*pair, *pair, pair[1], pair[0]):
+        assert_same(given(leaf), leaf)
+
+
 def test_named_arguments_stand_in_any_order_and_are_not_taken_for_others() -> None:
     told = jit(lambda a, b=10.0, c=100.0: (a, b, c))
     x = np.arange(3, dtype="f4")
@@ -218,6 +236,19 @@ def test_numbers_go_fast_after_the_first_call(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(f, "_entry", None)
     for args in calls:
         assert type(f(*args)) is type(x)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_trees_of_arrays_and_python_numbers_are_read_by_cpp(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f = jit(lambda tree: sum(tree["arrays"]) * tree["number"])
+    tree = {"arrays": [device_put(np.ones(3, "f4"))] * count, "number": 1.5}
+    f(tree)
+    monkeypatch.setattr(f, "_miss", None)
+    monkeypatch.setattr(f._numpy, "run", None)
+    for number in (2.5, -1.0):
+        assert f({**tree, "number": number}).tolist() == [count * number] * 3
 
 
 def test_errors_from_a_fast_call_show_the_users_frames_alone(

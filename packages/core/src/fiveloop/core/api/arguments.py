@@ -110,10 +110,10 @@ class Chosen:
     def as_is(self, args: Any, kwargs: Any) -> bool:
         """Whether C++ may compare all of these in a call as they are, which takes less time to see than `exact`."""
         number = len(args)
-        chosen = [args[k] for k in self.nums if -number <= k < number]
-        if kwargs:
-            chosen += [kwargs[name] for name in self.names if name in kwargs]
-        return _AS_IS.issuperset(map(type, chosen))
+        for k in self.nums:
+            if -number <= k < number and type(args[k]) not in _AS_IS:
+                return False
+        return not kwargs or all(type(kwargs.get(name)) in _AS_IS for name in self.names)
 
     def changed(self, change: Callable[[Any], Any], args: Any, kwargs: Any) -> Any:
         """The arguments of a call, with `change` of each of these in its place."""
@@ -288,12 +288,15 @@ SMALL = 1 << 16
 """Up to so many bytes an array is copied on the host, from there on to the device (measured)."""
 
 
+_INT32 = range(-0x80000000, 0x80000000)
+
+
 class _Unfit(Exception):
     """A leaf that only the slow way takes: it makes another type of it, or an error."""
 
 
 def _from_int(x: int) -> Any:
-    if -0x80000000 <= x <= 0x7FFFFFFF:
+    if x in _INT32:
         return x
     raise _Unfit
 
@@ -345,6 +348,23 @@ _RULES: dict[type, Rule] = {
 }
 _NO_OTHERS = frozenset([arrays.Array, util.Exact])
 _PYTHON = frozenset([bool, int, float, complex])
+
+
+def are_arrays(leaves: Sequence[object]) -> bool:
+    """Whether all leaves are arrays."""
+    return all(type(x) is arrays.Array for x in leaves)
+
+
+def read_by_cpp(leaf: object) -> bool:
+    """Whether C++ reads a leaf as we do, and may keep the program for its type: arrays, and Python numbers.
+
+    It has one type for all ints, so that one of more than 32 bits must not choose the program; it never reads such an
+    int, but asks. NumPy's numbers of 64 bits it would read as 32.
+    """
+    if type(leaf) is arrays.Array:
+        return True
+    fits = type(leaf) in _PYTHON and (type(leaf) is not int or leaf in _INT32)
+    return fits and not reads_numbers_wide()
 
 
 def takes(leaf: object) -> bool:

@@ -59,6 +59,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
             modes.SPECIAL.note_donation()
         static = self._static
         self._entries: dict[stages.Signature, stages.Entry] = {}
+        self._takes_numbers = False
         self._many = self._by_dictionary()
         # Nothing stands between the user and C++, so the boundary is where C++ asks.
         slow, first = guarded(self._call_slowly), guarded(self._first)
@@ -85,7 +86,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
             target = guarded(self._in_mode)
         elif not self._entries:
             target = guarded(self._checked)
-        elif self._static or modes.SPECIAL.donates:
+        elif self._static or self._takes_numbers or modes.SPECIAL.donates:
             target = self._telling(target)
         self.retarget(self._parting(target) if self._donated else target)
 
@@ -112,13 +113,14 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         return out
 
     def _telling(self, best: Callable[..., Any]) -> Callable[..., Any]:
-        """The call where C++ may refuse arguments, which is then told in our words: static ones, or donated ones."""
+        """The call where what C++ refuses is told in our words; of arrays alone it is not, for a tenth of the time."""
 
         static = self._static
+        plain = not static
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                if static.as_is(args, kwargs):
+                if plain or static.as_is(args, kwargs):
                     return best(*args, **kwargs)
                 given, named = static.changed(arguments.exact, args, kwargs)
                 return best(*given, **named)
@@ -205,8 +207,19 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         return self._miss(*args, **kwargs)[0]
 
     def _first(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
-        result, fast = self._miss_of_arrays(*args, **kwargs)
-        if fast is not None and len(fast.in_shardings) >= backend_call.MANY_LEAVES:
+        """A call that C++ does not know."""
+        result, fast = self._miss(*args, **kwargs)
+        if fast is None:
+            return result, None, False
+        leaves = self._leaves(args, kwargs)
+        if not arguments.are_arrays(leaves):
+            if not all(map(arguments.read_by_cpp, leaves)):
+                self._take_for_numpy(leaves)
+                return result, None, False
+            if not self._takes_numbers:
+                self._takes_numbers = True
+                self.modes_changed()
+        elif len(fast.in_shardings) >= backend_call.MANY_LEAVES:
             self._take_for_arrays(self._many)
             return result, None, True
         return result, fast, False
@@ -222,18 +235,26 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         else:
             self._take(best)
 
-    def _miss_of_arrays(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """The same where later calls go fast only with arrays; who gives NumPy's or numbers gets a way for these."""
-        result, fast = self._miss(*args, **kwargs)
-        if fast is None:
-            return result, None
-        leaves = pytree.tree_leaves(self._static.others(args, kwargs))
-        if all(type(x) is arrays.Array for x in leaves):
-            return result, fast
+    def _take_for_numpy(self, leaves: Sequence[Any]) -> None:
+        """Who gives NumPy's arrays or numbers gets a way for them."""
         if self._best is not self._numpy.run and all(map(arguments.takes, leaves)):
             self._numpy.call_arrays(self._best)
             self._take(self._numpy.run)
+
+    def _miss_of_arrays(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """A call that is not known where later ones go fast only with arrays."""
+        result, fast = self._miss(*args, **kwargs)
+        if fast is None:
+            return result, None
+        leaves = self._leaves(args, kwargs)
+        if arguments.are_arrays(leaves):
+            return result, fast
+        self._take_for_numpy(leaves)
         return result, None
+
+    def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
+        """The leaves of the arguments that are not static."""
+        return pytree.tree_leaves(self._static.others(args, kwargs))
 
     def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         args, kwargs = self._static.changed(arguments.inexact, args, kwargs)
