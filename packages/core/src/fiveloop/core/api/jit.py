@@ -115,12 +115,12 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
     def _telling(self, best: Callable[..., Any]) -> Callable[..., Any]:
         """The call where what C++ refuses is told in our words; of arrays alone it is not, for a tenth of the time."""
 
-        static = self._static
+        static, as_is = self._static, self._static.as_is
         plain = not static
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                if plain or static.as_is(args, kwargs):
+                if plain or as_is(args, kwargs):
                     return best(*args, **kwargs)
                 given, named = static.changed(arguments.exact, args, kwargs)
                 return best(*given, **named)

@@ -94,9 +94,11 @@ def _belongs_to_user(code: CodeType) -> bool:
         pythons_own = name.startswith(_STDLIB) and "-packages/" not in name
         between = pythons_own or name.startswith(_BETWEEN) or "/jax/_src/" in name
         known = _is_users[name] = not between
+    if name != "<string>":
+        return known
     # Dataclasses and named tuples make methods that have no file.
     generated = code.co_name.startswith("__") or code.co_varnames[:1] == ("_cls",)
-    return known and not (name == "<string>" and generated)
+    return known and not generated
 
 
 def function_source(fun: object) -> str:

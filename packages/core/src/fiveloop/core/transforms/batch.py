@@ -94,11 +94,16 @@ class BatchTrace(tracer.Trace):
         self.split: frozenset[int] = frozenset()
 
     def process(self, prim: ir.Primitive[Any], args: ad.Values, params: Any) -> list[Value]:
-        values, dims = zip(*map(self.pair, args), strict=True) if args else ((), ())
+        values: list[Value] = []
+        places: list[BatchDim] = []
+        for x in args:
+            value, dim = self.pair(x)
+            values.append(value)
+            places.append(dim)
+        given = dims = tuple(places)
         over = self._bound and self._bound & ir.axes_in(params)
         if prim.holds_functions:
             params = params.under(self)
-        given = dims
         if some_same := Same in map(type, dims):
             dims = tuple([d if d is None else int(d) for d in dims])
         shared = not over and dims.count(None) == len(dims)
