@@ -29,7 +29,8 @@ class Op:
     form. Each element of an operand `reads` an element so. The results are written `over` operands, in pairs. One that
     `absorbs` takes what it alone uses, element by element, and has the rest of its operands in memory. `first` is the
     position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
-    The users of a `turned` one come in reverse. One that `chooses` says which branch is taken.
+    The users of a `turned` one come in reverse. One that is `anew` the compiler has written in place of another. One that
+    `chooses` says which branch is taken.
     """
 
     eqn: ir.Eqn
@@ -46,6 +47,7 @@ class Op:
     first: int = 0
     number: int = 0
     turned: bool = False
+    anew: bool = False
     chooses: bool = False
 
     def operands(self) -> Iterator[int]:
@@ -121,10 +123,16 @@ def is_spread(eqn: ir.Eqn) -> bool:
 
 
 class Fuser:
-    """Equations in the order in which a compiler visits them: each behind those that make its operands."""
+    """Equations in the order in which a compiler visits them: each behind those that make its operands.
 
-    def __init__(self, ops: Sequence[Op], results: Sequence[int], num_values: int) -> None:
+    They were `written` in another order: those that are anew last.
+    """
+
+    def __init__(
+        self, ops: Sequence[Op], results: Sequence[int], num_values: int, written: Sequence[Op]
+    ) -> None:
         self.ops = ops
+        self.written = {op: k for k, op in enumerate(written)}
         self.place = {op: k for k, op in enumerate(ops)}
         self.given = {op: [*op.operands()] for op in ops}
         self.maker = {v: op for op in ops for v in op.outs}
@@ -142,13 +150,6 @@ class Fuser:
             if v not in self.maker or not self.maker[v].turned:
                 found.reverse()
         self.flat = self.find_flat()
-        for op in self.ops:
-            if (
-                op.view
-                and op.eqn.primitive is prims.dot_general_p
-                and self.maker.get(op.ins[0]) in self.flat
-            ):
-                op.reads = SAME
         self.whole = set[Op]()
         self.behind = set[Op]()
         self.goes_behind = set[Op]()
@@ -410,7 +411,8 @@ class Fuser:
         """The equations that the compiler computes in the flat form that products have, and then reshapes.
 
         It moves a reshape behind all that uses it, if each of these has such operands, or numbers, alone: in turns, as
-        long as there is one. What reshapes the result to be flat again then reads it as it is.
+        long as there is one. What reshapes the result to be flat again then reads it as it is. What it has moved uses
+        the flat form in the order in which it was written, but the last one comes first, in place of the reshape.
         """
         products = (
             op for op in self.ops if kinds.is_reshaped(op.eqn) and not (op.light or op.view)
@@ -430,10 +432,36 @@ class Fuser:
                     break
                 moved -= stay
             if not moved:
-                return found
+                break
             found |= moved
-            form -= {x for op in moved for x in self.given[op]}
+            read = form.intersection(x for op in moved for x in self.given[op])
+            for x in read:
+                *others, last = sorted(self.users[x], key=self.written.__getitem__)
+                self.users[x] = [last, *others]
+            form -= read
             form |= {v for op in moved for v in op.outs if v not in self.results}
+        for x in form:
+            self.read_flat(x)
+        return found
+
+    def read_flat(self, x: int) -> None:
+        """Let products read a value in the flat form that it has."""
+        views = [op for op in self.users[x] if op.view]
+        others = [op for op in self.users[x] if not op.view]
+        found = dict[Op, None]()
+        for view in views:
+            if view.eqn.primitive is not prims.dot_general_p:
+                found[view] = None
+                continue
+            (v,) = view.outs
+            self.gone.add(view)
+            users, self.users[v] = self.users[v], []
+            for op in users:
+                op.ins = [x if y == v else y for y in op.ins]
+                self.given[op] = [*op.operands()]
+                found[op] = None
+        users = sorted(found, key=self.place.__getitem__)
+        self.users[x] = [*users, *others] if others else [*users[-1:], *users[:-1]]
 
     def follows(self, op: Op, form: set[int]) -> bool:
         """Whether an equation computes its elements of reshaped ones, and of numbers, alone."""

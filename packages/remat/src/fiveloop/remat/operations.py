@@ -99,7 +99,7 @@ class Operations(Values):
         if contracts:
             ins = self.canonical(eqn, ins)
             self.keep_divided(ins)
-        ins = self.arranged(eqn, ins)
+        given, ins = ins, self.arranged(eqn, ins)
         rows = expanded.row_loop(eqn)
         if rows is not None:
             return self.run_over_rows(eqn, ins, rows)
@@ -114,7 +114,7 @@ class Operations(Values):
         if half and contracts:
             return self.contracted(eqn, ins)
         outs = [self.value(v.aval, half) for v in eqn.outvars]
-        op = Op(eqn, ins, outs)
+        op = Op(eqn, ins, outs, anew=ins is not given)
         if bodies:
             self.add_bodies(op, bodies)
         elif prim is prims.put_p and self.pads_filling(eqn, ins):

@@ -105,10 +105,13 @@ class _Layout(Operations):
 
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
+        written = sorted(self.ops, key=lambda op: op.anew)
         self.bring_into_post_order()
         fixed = self.fixed() if self.wide else {}
         before = self.computed_before(fixed)
-        fused = Fuser(self.ops, self.results, len(self.sizes)).fusions()
+        if before or (fixed and any(map(self.computes_number, self.ops))):
+            written = self.ops  # the compiler has copied the step, to take something out of it
+        fused = Fuser(self.ops, self.results, len(self.sizes), written).fusions()
         self.add_fillings(fused)
         self.run_breadth_first(fused)
         last = self.last_uses(fused)

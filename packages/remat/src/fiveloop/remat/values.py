@@ -13,6 +13,9 @@ from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
 LINE = 64
 """Buffers begin at multiples of so many bytes."""
 
+IN_A_ROW = {"add": "add", "sub": "add", "mul": "mul", "div": "mul"}
+"""What a compiler writes with a number: a sum or a product, of which it may bring two together."""
+
 
 class Values:
     """Values by number, with the equations that make them; sizes of whole lines if it is `wide`.
@@ -118,6 +121,34 @@ class Values:
             return None
         (number,) = made.eqn.invars
         return number if isinstance(number, ir.Literal) else None
+
+    def beside_number(self, op: Op) -> int | None:
+        """What an equation adds a number to, or multiplies by one, if it does that alone."""
+        name = op.eqn.primitive.name
+        if name not in IN_A_ROW or len(op.ins) != 2 or len(op.eqn.invars) != 2:
+            return None
+        is_one = [
+            (isinstance(a, ir.Literal) and ir.is_scalar(a)) or self.filling(x) is not None
+            for a, x in zip(op.eqn.invars, op.ins, strict=True)
+        ]
+        if is_one[1]:
+            return op.ins[0]
+        return op.ins[1] if is_one[0] and name == IN_A_ROW[name] else None
+
+    def computes_number(self, op: Op) -> bool:
+        """Whether the compiler makes a number of others: the negative of what is subtracted, or of two in a row one.
+
+        Newer compilers bring together two numbers if they are integers.
+        """
+        x, name = self.beside_number(op), op.eqn.primitive.name
+        if x is None or name == "sub":
+            return x is not None
+        made = self.maker.get(self.seen_through(x))
+        if made is None or self.beside_number(made) is None:
+            return False
+        alike = IN_A_ROW[made.eqn.primitive.name] == IN_A_ROW[name]
+        exact = op.eqn.outvars[0].aval.dtype.kind in "iu"
+        return alike and (exact or recomputes_in_branches())
 
     def is_zero(self, x: int) -> bool:
         """Whether an array is of zeros."""
