@@ -92,11 +92,13 @@ class _Layout(Operations):
         ordered: bool = False,
         repeated: bool = False,
         early: tuple[int, float] = (0, 0.0),
+        down: bool = False,
     ) -> None:
         super().__init__(path, jaxpr, saves, wide)
         self.ordered = ordered
         self.repeated = repeated
         self.early = early
+        self.down = down
         self.counters = counters
         self.role = role
         self.late = late
@@ -318,7 +320,8 @@ class _Layout(Operations):
         path = (*self.path, op.eqn.primitive.name)
         repeated = self.repeated or self.role == "loop"
         saves = self.saves and kinds.keeps_any(body.jaxpr)
-        return _body_timeline(body, path, saves, self.wide, counters, repeated)
+        down = bool(getattr(op.eqn.params, "reverse", False))
+        return _body_timeline(body, path, saves, self.wide, counters, repeated, down)
 
     def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
         """What an older compiler's branches are given transposed, and copy."""
@@ -461,7 +464,8 @@ class _Layout(Operations):
                         joined.add(user)
 
         early = self.num_given - self.late
-        for some in (range(early), range(early, self.num_given)):
+        given = self.given(fused) if self.role == "loop" and self.wide else range(early)
+        for some in (given, range(early, self.num_given)):
             # A branch that computes again takes its operands from a tuple, in the order in which they are reached, but
             # the last one first: it comes into the place of the barrier, in a list of what uses the tuple.
             *others, last = sorted(filter(self.reached.__contains__, some), key=reached) or [-1]
@@ -482,6 +486,22 @@ class _Layout(Operations):
                     note([step] if step.bodies else [step, *outs], step.chooses)
                     ready.extend(outs if step.bodies else ())
         self.ops = [*ran]
+
+    def given(self, fused: Fusions) -> list[int]:
+        """What a loop's step is given, in the compiler's order: the last first, what is never changed before the carry.
+
+        It copies the carry and what counts, so that the last user of each comes first.
+        """
+        place = {op: k for k, op in enumerate(self.ops)}
+        for v in range(self.num_given):
+            users = fused.users[v]
+            if v < self.counters and self.down:
+                first, *others = sorted(users, key=place.__getitem__) or [None]
+                users[:] = [first, *others[::-1]] if first else []
+            users[:] = [*users[-1:], *users[:-1]]
+        stays = [*range(self.counters, self.num_given)][::-1]
+        stays.sort(key={*self.carried}.__contains__)
+        return [*stays, *range(self.counters)]
 
     def last_uses(self, fused: Fusions) -> list[int]:
         """The place of the last equation that reads each value, or any other form of it."""
@@ -593,12 +613,13 @@ def _body_timeline(
     wide: bool,
     counters: int,
     repeated: bool,
+    down: bool,
 ) -> Timeline:
     """The memory of one run of a body; its first `counters` binders stand for no operand."""
     carry = body.carry if body.role == "loop" else None
     early = body.turns, body.room
     return _Layout(
-        path, body.jaxpr, saves, carry, body.role, 0, wide, counters, False, repeated, early
+        path, body.jaxpr, saves, carry, body.role, 0, wide, counters, False, repeated, early, down
     ).timeline()
 
 
