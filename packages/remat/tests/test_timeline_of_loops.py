@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, make_jaxpr
@@ -46,3 +48,77 @@ def test_a_matrix_is_transposed_before_a_loop_that_multiplies_its_transpose() ->
     planned = jit(loss).lower(*args).compile().memory_analysis().temp
     simulated = upper(make_jaxpr(loss)(*args)).peak
     assert planned <= 1.01 * simulated <= 1.1 * planned
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+MATRICES = ones(64, 256), ones(64, 8)
+"""A product with the first is large, and one with the second small: it matters which is computed first."""
+
+ORDERS = pytest.mark.parametrize(
+    ("names", "last_first"),
+    [(names, turned) for names in (("exp", "tanh"), ("tanh", "exp")) for turned in (False, True)],
+)
+"""Which function is written first, and whether the last product comes first among the results."""
+
+
+def two_products(h: Any, names: Sequence[str], last_first: bool) -> list[Any]:
+    """Sums of a large product and of a small one with functions of a value."""
+    made = {name: getattr(fnp, name)(h) for name in names}
+    outs = [(made[name] @ w).sum() for name, w in zip(("exp", "tanh"), MATRICES, strict=True)]
+    return outs[::-1] if last_first else outs
+
+
+def assert_exact(f: Callable[..., Any], *args: Any) -> None:
+    planned = jit(f).lower(*args).compile().memory_analysis().temp
+    assert planned <= 1.01 * upper(make_jaxpr(f)(*args)).peak <= 1.02 * planned
+
+
+@ORDERS
+def test_what_uses_a_reshaped_product_comes_in_the_order_in_which_it_was_written(
+    names: tuple[str, str], last_first: bool
+) -> None:
+    """The last one comes first: where the reshape is moved behind all of them, it comes into the place of that."""
+    assert_exact(lambda x, w: two_products(x @ w, names, last_first), ones(4, 16, 32), ones(32, 64))
+
+
+def looped(two: Callable[..., list[Any]], taken_out: bool, **how: Any) -> Callable[..., Any]:
+    """Steps with two products. An older compiler takes the product of two numbers out, if that is `taken_out`."""
+
+    def run(ys: Any) -> Any:
+        def step(carry: Any, y: Any) -> tuple[Any, None]:
+            scale, sums = carry
+            outs = two(y, scale)
+            scale = scale * 0.3 * 0.7 if taken_out else scale * 0.3
+            return (scale, [a + b for a, b in zip(sums, outs, strict=True)]), None
+
+        return scan(step, (fnp.zeros(()), [fnp.zeros(())] * 2), ys, **how)[0]
+
+    return run
+
+
+@ORDERS
+@pytest.mark.parametrize("taken_out", [False, True])
+def test_a_step_is_copied_once_something_is_taken_out_of_it(
+    names: tuple[str, str], last_first: bool, taken_out: bool
+) -> None:
+    """The copy is written in the order in which the results need it; before it is that in which it was traced."""
+
+    def run(x: Any, w: Any) -> Any:
+        two = lambda y, scale: two_products((x + scale) @ w, names, last_first)
+        return looped(two, taken_out)(ones(5))
+
+    assert_exact(run, ones(4, 16, 32), ones(32, 64))
+
+
+@ORDERS
+@pytest.mark.parametrize("taken_out", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_last_user_of_what_counts_the_steps_comes_first(
+    names: tuple[str, str], last_first: bool, taken_out: bool, reverse: bool
+) -> None:
+    """By that the values of a step are taken from those of all steps."""
+    two = lambda y, scale: two_products(y, names, last_first)
+    assert_exact(looped(two, taken_out, reverse=reverse), ones(5, 64, 64))

@@ -151,7 +151,8 @@ class Body:
     the other results. A "recomputed" body is kept apart from the "checkpointed" body with the same `origin`. Of the
     states of a loop, `slots` are saved at a time; the others are recomputed from these. The number of steps of an
     `open` loop is not known: its body runs `trips` times for each of them. What the inputs at `saved` hold is saved in
-    some steps. What all steps use may be made before a loop for so many `turns`, in so much `room`.
+    some steps. What all steps use may be made before a loop for so many `turns`, in so much `room`. Some
+    count `down`.
     """
 
     jaxpr: Jaxpr
@@ -165,6 +166,7 @@ class Body:
     saved: tuple[int, ...] = ()
     turns: int = 0
     room: float = 0.0
+    down: bool = False
 
 
 @dataclass(frozen=True)

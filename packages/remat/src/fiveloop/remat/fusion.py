@@ -29,8 +29,8 @@ class Op:
     form. Each element of an operand `reads` an element so. The results are written `over` operands, in pairs. One that
     `absorbs` takes what it alone uses, element by element, and has the rest of its operands in memory. `first` is the
     position of the first of the results among those of the equation, and `number` that of the equation in the jaxpr.
-    The users of a `turned` one come in reverse. One that is `anew` the compiler has written in place of another. One that
-    `chooses` says which branch is taken.
+    The users of a `turned` one come in reverse. One that is `anew` the compiler has written in place of another, behind
+    all others. One that `chooses` says which branch is taken.
     """
 
     eqn: ir.Eqn
@@ -55,6 +55,11 @@ class Op:
         return (x for x in dict.fromkeys(self.ins) if x >= 0)
 
 
+def last_first(users: Sequence[Op]) -> list[Op]:
+    """The users of a value once the first of them is gone, and the last one in its place, as in XLA's lists."""
+    return [*users[-1:], *users[:-1]]
+
+
 @dataclass(frozen=True, slots=True)
 class Fusions:
     """The equations in memory that use each value, in the compiler's order, and what is fused into each.
@@ -73,6 +78,19 @@ class Fusions:
     def parts_of(self, op: Op, known: int = 0) -> list[Op]:
         """What is fused into an equation, last first, but for what is known."""
         return [self.ops[k] for k in _bits(self.parts[op] & ~known)]
+
+    def hand_on(self, given: Iterable[int], down: int) -> None:
+        """Order the users of what a loop's step is given: the last one comes into the place of what has handed it on.
+
+        So many of the first count `down`. The difference that they stand for is fused into each user, the last one
+        first, and the first of them comes into its place.
+        """
+        for v in given:
+            users = self.users[v]
+            if v < down:
+                users = [op for op in self.ops if op in users]
+                users[1:] = users[:0:-1]
+            self.users[v][:] = last_first(users)
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -125,14 +143,20 @@ def is_spread(eqn: ir.Eqn) -> bool:
 class Fuser:
     """Equations in the order in which a compiler visits them: each behind those that make its operands.
 
-    They were `written` in another order: those that are anew last.
+    They were `written` in another order. Where they have been `copied`, in this one, the last user of each value that
+    they are given comes first, in place of what handed it on.
     """
 
     def __init__(
-        self, ops: Sequence[Op], results: Sequence[int], num_values: int, written: Sequence[Op]
+        self,
+        ops: Sequence[Op],
+        results: Sequence[int],
+        num_values: int,
+        written: Sequence[Op],
+        copied: bool = False,
     ) -> None:
         self.ops = ops
-        self.written = {op: k for k, op in enumerate(written)}
+        self.written = {op: k for k, op in enumerate(ops if copied else written)}
         self.place = {op: k for k, op in enumerate(ops)}
         self.given = {op: [*op.operands()] for op in ops}
         self.maker = {v: op for op in ops for v in op.outs}
@@ -149,6 +173,8 @@ class Fuser:
         for v, found in enumerate(self.users):
             if v not in self.maker or not self.maker[v].turned:
                 found.reverse()
+            if copied and v not in self.maker:
+                found[:] = last_first(found)
         self.flat = self.find_flat()
         self.whole = set[Op]()
         self.behind = set[Op]()
@@ -436,8 +462,7 @@ class Fuser:
             found |= moved
             read = form.intersection(x for op in moved for x in self.given[op])
             for x in read:
-                *others, last = sorted(self.users[x], key=self.written.__getitem__)
-                self.users[x] = [last, *others]
+                self.users[x] = last_first(sorted(self.users[x], key=self.written.__getitem__))
             form -= read
             form |= {v for op in moved for v in op.outs if v not in self.results}
         for x in form:
@@ -461,7 +486,7 @@ class Fuser:
                 self.given[op] = [*op.operands()]
                 found[op] = None
         users = sorted(found, key=self.place.__getitem__)
-        self.users[x] = [*users, *others] if others else [*users[-1:], *users[:-1]]
+        self.users[x] = [*users, *others] if others else last_first(users)
 
     def follows(self, op: Op, form: set[int]) -> bool:
         """Whether an equation computes its elements of reshaped ones, and of numbers, alone."""

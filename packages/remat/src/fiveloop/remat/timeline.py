@@ -91,14 +91,12 @@ class _Layout(Operations):
         counters: int = 0,
         ordered: bool = False,
         repeated: bool = False,
-        early: tuple[int, float] = (0, 0.0),
-        down: bool = False,
+        body: rules.Body | None = None,
     ) -> None:
         super().__init__(path, jaxpr, saves, wide)
         self.ordered = ordered
         self.repeated = repeated
-        self.early = early
-        self.down = down
+        self.body = body
         self.counters = counters
         self.role = role
         self.late = late
@@ -111,9 +109,9 @@ class _Layout(Operations):
         self.bring_into_post_order()
         fixed = self.fixed() if self.wide else {}
         before = self.computed_before(fixed)
-        if before or (fixed and any(map(self.computes_number, self.ops))):
-            written = self.ops  # the compiler has copied the step, to take something out of it
-        fused = Fuser(self.ops, self.results, len(self.sizes), written).fusions()
+        # To take something out of a loop, be it a number, the compiler copies the step.
+        copied = bool(before) or (bool(fixed) and any(map(self.computes_number, self.ops)))
+        fused = Fuser(self.ops, self.results, len(self.sizes), written, copied).fusions()
         self.add_fillings(fused)
         self.run_breadth_first(fused)
         last = self.last_uses(fused)
@@ -272,16 +270,17 @@ class _Layout(Operations):
     def transposed_before(self, fixed: dict[int, frozenset[int]]) -> list[Invariant]:
         """The matrices from outside of a loop that are transposed before it, to be multiplied with vectors."""
         found = dict[object, Invariant]()
-        turns, room = self.early
-        ops = self.ops if self.wide and self.role == "loop" else []
+        body, ops = self.body, self.ops
+        if not self.wide or body is None or body.role != "loop":
+            return []
         made = {v: op.eqn for op in ops for v in op.eqn.outvars}
         for op in [op for op in ops if len(op.ins) == len(op.eqn.invars)]:
             side, least = kinds.transposed_before_loops(op.eqn, made) or (0, inf)
-            if turns < least or (op.ins[side] >= 0 and op.ins[side] not in fixed):
+            if body.turns < least or (op.ins[side] >= 0 and op.ins[side] not in fixed):
                 continue
             matrix = op.eqn.invars[side]
             size = self.size(matrix.aval)
-            if size <= room:
+            if size <= body.room:
                 buffer = Buffer(size, op.eqn, 0, 0, 0, self.path)
                 found[matrix] = Invariant(buffer, fixed.get(op.ins[side], frozenset()))
         return [*found.values()]
@@ -320,8 +319,7 @@ class _Layout(Operations):
         path = (*self.path, op.eqn.primitive.name)
         repeated = self.repeated or self.role == "loop"
         saves = self.saves and kinds.keeps_any(body.jaxpr)
-        down = bool(getattr(op.eqn.params, "reverse", False))
-        return _body_timeline(body, path, saves, self.wide, counters, repeated, down)
+        return _body_timeline(body, path, saves, self.wide, counters, repeated)
 
     def copied_in_branches(self, places: Sequence[int]) -> list[Buffer]:
         """What an older compiler's branches are given transposed, and copy."""
@@ -464,7 +462,12 @@ class _Layout(Operations):
                         joined.add(user)
 
         early = self.num_given - self.late
-        given = self.given(fused) if self.role == "loop" and self.wide else range(early)
+        given: Sequence[int] = range(early)
+        if self.wide and self.role == "loop":
+            # The last comes first, the carry behind what never changes, and behind all what counts, which is copied.
+            fused.hand_on(given, self.counters if self.body and self.body.down else 0)
+            others = [*range(self.counters, early)][::-1]
+            given = [*sorted(others, key={*self.carried}.__contains__), *range(self.counters)]
         for some in (given, range(early, self.num_given)):
             # A branch that computes again takes its operands from a tuple, in the order in which they are reached, but
             # the last one first: it comes into the place of the barrier, in a list of what uses the tuple.
@@ -486,22 +489,6 @@ class _Layout(Operations):
                     note([step] if step.bodies else [step, *outs], step.chooses)
                     ready.extend(outs if step.bodies else ())
         self.ops = [*ran]
-
-    def given(self, fused: Fusions) -> list[int]:
-        """What a loop's step is given, in the compiler's order: the last first, what is never changed before the carry.
-
-        It copies the carry and what counts, so that the last user of each comes first.
-        """
-        place = {op: k for k, op in enumerate(self.ops)}
-        for v in range(self.num_given):
-            users = fused.users[v]
-            if v < self.counters and self.down:
-                first, *others = sorted(users, key=place.__getitem__) or [None]
-                users[:] = [first, *others[::-1]] if first else []
-            users[:] = [*users[-1:], *users[:-1]]
-        stays = [*range(self.counters, self.num_given)][::-1]
-        stays.sort(key={*self.carried}.__contains__)
-        return [*stays, *range(self.counters)]
 
     def last_uses(self, fused: Fusions) -> list[int]:
         """The place of the last equation that reads each value, or any other form of it."""
@@ -601,7 +588,7 @@ class _Layout(Operations):
 @ir.once_per(
     lambda body, *how: (
         body.jaxpr,
-        body.role == "loop" and (body.carry, body.turns, body.room),
+        body.role == "loop" and (body.carry, body.turns, body.room, body.down),
         body.role,
         *how,
     )
@@ -613,13 +600,11 @@ def _body_timeline(
     wide: bool,
     counters: int,
     repeated: bool,
-    down: bool,
 ) -> Timeline:
     """The memory of one run of a body; its first `counters` binders stand for no operand."""
     carry = body.carry if body.role == "loop" else None
-    early = body.turns, body.room
     return _Layout(
-        path, body.jaxpr, saves, carry, body.role, 0, wide, counters, False, repeated, early, down
+        path, body.jaxpr, saves, carry, body.role, 0, wide, counters, False, repeated, body
     ).timeline()
 
 

@@ -18,8 +18,10 @@ from fiveloop.state import discharge, handlers
 def for_bodies(p: ForParams) -> list[Body]:
     """The body, which runs once a step."""
     turns, room = early(p)
-    carry = 1 + p.num_consts
-    return [Body(p.body, "loop", p.nsteps, plain=True, carry=carry, turns=turns, room=room)]
+    carry, down = 1 + p.num_consts, p.reverse
+    return [
+        Body(p.body, "loop", p.nsteps, plain=True, carry=carry, turns=turns, room=room, down=down)
+    ]
 
 
 define(
