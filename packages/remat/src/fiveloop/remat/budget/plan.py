@@ -34,7 +34,7 @@ FIRST, LIKELY, SURE = 3, 0.75, 0.85
 """Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
 it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
-interpolates between them.
+interpolates between them, or `LIKELY` times if it is one that people write.
 """
 
 ASKED, BESIDE = 120_000, 2
@@ -384,7 +384,8 @@ class Planner:
         if size < self.least:
             return None
         plans = self.plans[::-1]
-        expected = SURE * self._interpolated(plans)
+        least = [LIKELY if c.plan in self.written else SURE for c in plans]
+        expected = least * self._interpolated(plans)
 
         def fits(k: int) -> bool:
             asked = expected[k] <= size or plans[k] in self.known
