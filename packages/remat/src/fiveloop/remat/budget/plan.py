@@ -30,7 +30,7 @@ from fiveloop.remat.primitive import CheckpointParams
 SIMULATED = 2_000
 """All plans are simulated to find the least, if together they have at most this many equations."""
 
-FIRST, LIKELY, SURE = 3, 0.75, 0.85
+FIRST, LIKELY, SURE = 4, 0.75, 0.85
 """Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
 it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
