@@ -10,9 +10,7 @@ value that fits into a result's buffer before the result is written: the rest ar
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain
 from math import inf
 
 from fiveloop.core import Jaxpr, ir, rules
@@ -21,7 +19,7 @@ from fiveloop.core.inspect import ready_jaxpr, recomputes_in_branches, saves_mem
 from fiveloop.remat import kinds
 from fiveloop.remat.buffers import Buffer, Invariant, Over, Timeline, alive, in_memory
 from fiveloop.remat.fusion import Fuser, Fusions, Op
-from fiveloop.remat.operations import Operations
+from fiveloop.remat.order import Ordered
 from fiveloop.remat.values import LINE, in_lines
 
 Span = tuple[ir.Eqn, int, int, int]
@@ -76,32 +74,8 @@ def upper(jaxpr: Jaxpr, unused: int = 0) -> Timeline:
     )
 
 
-class _Layout(Operations):
+class _Layout(Ordered):
     """A buffer for each value that is not fused away."""
-
-    def __init__(
-        self,
-        path: tuple[str, ...],
-        jaxpr: Jaxpr,
-        saves: bool,
-        carry: int | None = None,
-        role: str = "",
-        late: int = 0,
-        wide: bool = False,
-        counters: int = 0,
-        ordered: bool = False,
-        repeated: bool = False,
-        body: rules.Body | None = None,
-    ) -> None:
-        super().__init__(path, jaxpr, saves, wide)
-        self.ordered = ordered
-        self.repeated = repeated
-        self.body = body
-        self.counters = counters
-        self.role = role
-        self.late = late
-        self.reached: dict[int, int] = {}
-        self.carried = [] if carry is None else [*range(self.num_given)][carry:]
 
     def timeline(self) -> Timeline:
         """The buffers from their first equation to their last."""
@@ -173,17 +147,6 @@ class _Layout(Operations):
                     eqn, at = op.eqn, position
                 spans[root] = eqn, at, start, max(end, last[v])
         return spans, copies
-
-    def copied_by(self, op: Op, fused: Fusions, places: Mapping[Op, int]) -> list[int]:
-        """The arrays that an update is not written over, but over copies of them: no numbers, nor what it computes."""
-        found = [x for _, x in op.over if op in fused.users[x] and not op.bodies]
-        found = [x for x in found if self.filling(self.seen_through(x)) is None]
-        return [
-            x
-            for x in found
-            if (self.role != "loop" and self.seen_through(x) < self.num_given)
-            or not self.ends(x, op, fused, places)
-        ]
 
     def placed(
         self,
@@ -382,132 +345,6 @@ class _Layout(Operations):
             found.append(Buffer(size, eqn, 0, *span))
         return found
 
-    def bring_into_post_order(self) -> None:
-        """Bring the equations into the order in which a compiler gets them: depth first from the results."""
-        self.reached = self.depth_first()
-        ordered = dict.fromkeys(self.maker[v] for v in self.reached if v in self.maker)
-        self.ops = [*ordered, *(op for op in self.ops if op not in ordered)]
-
-    def depth_first(self, fused: Fusions | None = None) -> dict[int, int]:
-        """The values in the order in which they are reached, with its numbers: as given, or fused, without barriers."""
-        reached: dict[int, int] = {}
-
-        def behind(v: int) -> Iterator[int]:
-            op = self.maker.get(v)
-            if op and fused:
-                return iter([op.ins[op.outs.index(v)]] if op.view else fused.ins.get(op, op.ins))
-            return iter(op.ins if op else ())
-
-        for root in [*self.results, *chain.from_iterable(op.outs for op in self.ops)]:
-            stack = [(root, behind(root))] if root >= 0 and root not in reached else []
-            while stack:
-                v, ins = stack[-1]
-                x = next((x for x in ins if x >= 0 and x not in reached), None)
-                if x is not None:
-                    stack.append((x, behind(x)))
-                    continue
-                reached[v] = len(reached)
-                stack.pop()
-        return reached
-
-    def add_fillings(self, fused: Fusions) -> None:
-        """Add arrays of one number that a library reads: it takes in only what nothing else uses."""
-        found: dict[kinds.Filling, tuple[set[Op], list[Op]]] = {}
-        seen = 0
-        for op, parts in fused.parts.items() if any(op.absorbs for op in fused.parts) else ():
-            inside = fused.parts_of(op, 0 if op.absorbs else seen)
-            seen |= parts
-            for part in (op, *inside):
-                for key in kinds.fillings(part.eqn, part.ins):
-                    users, readers = found.setdefault(key, (set(), []))
-                    users.add(part)
-                    readers += [op] if op.absorbs and op not in readers else []
-        for (dtype, _, shape, number), (users, readers) in found.items():
-            if len(users) > 1 and readers:
-                made = self.maker.get(number)
-                # A number that is fused itself is there for what reads it, as early as may be.
-                known = number >= 0 and (made is None or made in fused.parts)
-                eqn, ins = readers[0].eqn, [number] if known else []
-                (v,) = self.add(Op(eqn, ins, [self.value(ir.ShapedArray(shape, dtype))]))
-                fused.users.append(readers)
-                fused.parts[self.maker[v]] = 0
-                for x in ins:
-                    fused.users[x].append(self.maker[v])
-
-    def run_breadth_first(self, fused: Fusions) -> None:
-        """Bring the equations into the compiler's order: breadth first, each once its operands are there.
-
-        What is fused runs with the first of its users. Before an equation with bodies its operands are joined in a
-        tuple, and then each of its results is taken out of one.
-        """
-        waits = dict.fromkeys([op for op in self.ops if op in fused.parts], 0)
-        after: dict[object, list[Op]] = dict(enumerate(fused.users))
-        for op in chain.from_iterable(fused.users):
-            waits[op] += 1
-        ready = deque[Op | int](op for op in waits if not waits[op])
-        places = {op: place for place, op in enumerate(self.ops)}
-        late = {op for op in waits if op.bodies or any(self.copied_by(op, fused, places))}
-        ran, begun = dict[Op, None](), 0
-        joined = set[Op]()
-
-        def reached(v: int) -> int:
-            return self.reached.get(v, len(self.sizes))
-
-        def note(ended: Iterable[object], chosen: bool = False) -> None:
-            for user in chain.from_iterable(after.get(there, ()) for there in ended):
-                waits[user] -= 1
-                if not waits[user]:
-                    ready.append(user)
-                    if chosen:  # its operands were joined in the meantime
-                        joined.add(user)
-
-        early = self.num_given - self.late
-        given: Sequence[int] = range(early)
-        if self.wide and self.role == "loop":
-            # The last comes first, the carry behind what never changes, and behind all what counts, which is copied.
-            fused.hand_on(given, self.counters if self.body and self.body.down else 0)
-            others = [*range(self.counters, early)][::-1]
-            given = [*sorted(others, key={*self.carried}.__contains__), *range(self.counters)]
-        for some in (given, range(early, self.num_given)):
-            # A branch that computes again takes its operands from a tuple, in the order in which they are reached, but
-            # the last one first: it comes into the place of the barrier, in a list of what uses the tuple.
-            *others, last = sorted(filter(self.reached.__contains__, some), key=reached) or [-1]
-            note([last, *others] if self.role == "recomputed" else some)
-            while ready:
-                step = ready.popleft()
-                if isinstance(step, int):
-                    note([step])
-                elif step in late and step not in joined:
-                    joined.add(step)
-                    ready.append(step)
-                else:
-                    parts = fused.parts_of(step, begun)
-                    gone = [part for part in reversed(parts) if part not in fused.parts]
-                    ran |= dict.fromkeys([*gone, step])
-                    begun |= fused.parts[step]
-                    outs = sorted(step.outs, key=None if self.ordered and step.bodies else reached)
-                    note([step] if step.bodies else [step, *outs], step.chooses)
-                    ready.extend(outs if step.bodies else ())
-        self.ops = [*ran]
-
-    def last_uses(self, fused: Fusions) -> list[int]:
-        """The place of the last equation that reads each value, or any other form of it."""
-        place = {op: k for k, op in enumerate(self.ops)}
-        last = [max(map(place.__getitem__, users), default=-1) for users in fused.users]
-        for k, op in enumerate(self.ops):
-            for v in op.outs:
-                last[v] = max(last[v], k)
-        for v in self.results:
-            if v >= 0:
-                last[v] = len(self.ops) - 1
-        views = [op for op in self.ops if op.view and op in fused.parts and not fused.parts[op]]
-        forms = [pair for op in views for pair in zip(op.outs, op.ins, strict=True)]
-        for v, x in reversed(forms):
-            last[x] = max(last[x], last[v])
-        for v, x in forms:
-            last[v] = last[x]
-        return last
-
     def owners(self, last: Sequence[int], fused: Fusions) -> tuple[dict[int, int], Over]:
         """Whose buffer a value shares, where it has none, and over which others it may be written.
 
@@ -552,23 +389,6 @@ class _Layout(Operations):
         alone = fusible | {_root(owner, v) for v in own}
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - alone}
         return owner, Over(written, updated)
-
-    def ends(self, x: int, op: Op, fused: Fusions, places: Mapping[Op, int]) -> bool:
-        """Whether all else that reads a value leads to an equation, and so comes before it in any order.
-
-        Where something else may come later, the compiler copies the value for the equation.
-        """
-        others = {u for u in fused.users[x] if u is not op}
-        first = min(map(places.__getitem__, others), default=len(places))
-        seen, waiting = {op}, [op]
-        while waiting and not others <= seen:
-            user = waiting.pop()
-            for y in chain.from_iterable(part.operands() for part in (user, *fused.parts_of(user))):
-                made = self.maker.get(y)
-                if made in fused.parts and made not in seen and places[made] >= first:
-                    seen.add(made)
-                    waiting.append(made)
-        return others <= seen
 
     def in_place(self, last: Sequence[int]) -> list[int]:
         """The results that need no memory here: a step's next carry only if it can be written over the last one.
