@@ -106,10 +106,7 @@ class Operations(Values):
         if kinds.picks(eqn):
             return self.picked(eqn, ins)
         if kinds.writes_block(eqn):
-            if self.waits_for_array(ins):
-                ins = [*self.barrier(eqn, ins[:1]), *ins[1:]]
-            if kinds.has_gaps(eqn):
-                return self.inline(expanded.between(eqn), ins)
+            return self.block_written(eqn, ins)
         half = kinds.computes_in_full(eqn)
         if half and contracts:
             return self.contracted(eqn, ins)
@@ -117,12 +114,6 @@ class Operations(Values):
         op = Op(eqn, ins, outs, anew=ins is not given)
         if bodies:
             self.add_bodies(op, bodies)
-        elif prim is prims.put_p and self.pads_filling(eqn, ins):
-            op.ins, op.light, op.unary = [ins[1]], True, True
-        elif prim is prims.put_p:
-            op.over = [(outs[0], ins[0])]
-            self.weigh(op)
-            op.light = op.expensive = True
         elif outs:
             self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
@@ -183,6 +174,20 @@ class Operations(Values):
             out = self.value(eqn.outvars[0].aval)
             made = self.add(Op(eqn, [*made, *ins], [out], light=True, unary=True))
         return made
+
+    def block_written(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """An array with a block written, in place if it may be; in one of numbers alone the block is padded."""
+        if self.waits_for_array(ins):
+            ins = [*self.barrier(eqn, ins[:1]), *ins[1:]]
+        if kinds.has_gaps(eqn):
+            return self.inline(expanded.between(eqn), ins)
+        (out,) = (self.value(v.aval) for v in eqn.outvars)
+        if self.pads_filling(ins):
+            return self.add(Op(eqn, [ins[1]], [out], light=True, unary=True))
+        op = Op(eqn, ins, [out], over=[(out, ins[0])])
+        self.weigh(op)
+        op.light = op.expensive = True
+        return self.add(op)
 
     def waits_for_array(self, ins: Sequence[int]) -> bool:
         """Whether a block of numbers alone is lowered such that it waits for the array: all but the first one."""

@@ -155,10 +155,9 @@ class Values:
         number = self.filling(x)
         return number is not None and not bool(number.value)
 
-    def pads_filling(self, eqn: ir.Eqn, ins: Sequence[int]) -> bool:
+    def pads_filling(self, ins: Sequence[int]) -> bool:
         """Whether a block is written at a constant place of an array of one number: that is a pad of the block."""
-        known = self.is_filled(ins[0]) and all(map(self.is_constant, ins[2:]))
-        return known and kinds.writes_block(eqn) and not kinds.has_gaps(eqn)
+        return self.is_filled(ins[0]) and all(map(self.is_constant, ins[2:]))
 
     def is_constant(self, x: int) -> bool:
         """Whether a value is known to the compiler."""
