@@ -241,14 +241,16 @@ class Operations(Values):
         """Add elements to an array last, where another array is added to what they give, and to nothing else."""
         users = Counter(chain(self.results, *[op.operands() for op in self.ops]))
         ops, self.ops = self.ops, []
+        gone = set[Op]()
         for op in ops:
             for x, other in (op.ins, op.ins[::-1]) if op.eqn.primitive.name == "add" else ():
                 put = self.maker.get(x)
                 if put and users[x] == 1 and kinds.adds_last(put.eqn):
-                    self.ops.remove(put)
+                    gone.add(put)
                     op = self.put_into_sum(put, op, other)
                     break
             self.ops.append(op)
+        self.ops = [op for op in self.ops if op not in gone] if gone else self.ops
 
     def put_into_sum(self, put: Op, op: Op, other: int) -> Op:
         """The equation that adds elements to a sum with another array, which is that array if the sum is with zeros."""

@@ -18,7 +18,7 @@ from fiveloop.core.backend import client, native
 from fiveloop.core.backend.gate import WholeCopy, array_copies
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.dispatch import compiled, prepared
-from fiveloop.core.lower.kernels import Kernels
+from fiveloop.core.lower.kernels import computed_first
 from fiveloop.core.passes import Pass, all_passes
 
 Content = ir.Jaxpr | str
@@ -270,4 +270,4 @@ def recomputes_in_branches() -> bool:
 
 def kept_in_memory(jaxpr: ir.Jaxpr, within_saving: bool, in_loop: bool) -> frozenset[ir.Var]:
     """The arrays that are lowered such that no kernel computes them again; fewer in a program that saves memory."""
-    return Kernels(jaxpr, within_saving, recomputes_in_branches() and not in_loop).first
+    return computed_first(jaxpr, within_saving, recomputes_in_branches() and not in_loop)

@@ -214,8 +214,9 @@ def copied_eqns(eqns: Iterable[ir.Eqn], names: dict[ir.Var, ir.Atom]) -> list[ir
     """Equations in the variables that `names` gives, with results of their own, which are added to `names`."""
     made: list[ir.Eqn] = []
     for eqn in eqns:
-        outs = tuple([ir.Var(v.aval) for v in eqn.outvars])
-        made.append(rename(eqn, names).replace(outvars=outs))
+        ins = [renamed(a, names) for a in eqn.invars]
+        outs = [ir.Var(v.aval) for v in eqn.outvars]
+        made.append(eqn.replace(invars=ins, outvars=outs))
         names.update(zip(eqn.outvars, outs, strict=True))
     return made
 

@@ -262,7 +262,15 @@ class Eqn:
 
     def replace(self, **changes: Any) -> Eqn:
         """A copy with some fields changed."""
-        return Eqn(**{**{name: getattr(self, name) for name in self.__slots__}, **changes})
+        kept = {
+            "primitive": self.primitive,
+            "invars": self.invars,
+            "outvars": self.outvars,
+            "params": self.params,
+            "effects": self.effects,
+            "source": self.source,
+        }
+        return Eqn(**{**kept, **changes})
 
 
 Eqns: TypeAlias = Sequence[Eqn]

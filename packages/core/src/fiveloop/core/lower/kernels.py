@@ -283,7 +283,15 @@ class Kernels:
     def __init__(self, jaxpr: ir.Jaxpr, saves_memory: bool, calls: bool) -> None:
         self.apart = reshaped_and_written(jaxpr)
         self.reshaped = read_in_another_shape(jaxpr)
+        self.first = computed_first(jaxpr, saves_memory, calls)
+
+
+def computed_first(jaxpr: ir.Jaxpr, saves_memory: bool, calls: bool) -> frozenset[ir.Var]:
+    """The values that are kept in memory so that no kernel computes them again; see `Kernels`."""
+    splits = [e for e in jaxpr.eqns if e.primitive.name == "split"]
+    again = frozenset[ir.Var]()
+    if splits or not saves_memory:
         again = computed_again(jaxpr, calls)
-        if saves_memory and again:
-            again &= ir.used_by([e for e in jaxpr.eqns if e.primitive.name == "split"])
-        self.first = computed_and_written(jaxpr) | again
+    if again and saves_memory:
+        again &= ir.used_by(splits)
+    return computed_and_written(jaxpr) | again
