@@ -9,9 +9,10 @@ import numpy as np
 
 from fiveloop.core import Jaxpr, ir, prims, rules, transforms
 from fiveloop.core.backend import hlo
+from fiveloop.core.dataclass import dataclass
 from fiveloop.core.inspect import kept_in_memory, recomputes_in_branches
 from fiveloop.core.primitives import dot, running, shape, special, windows
-from fiveloop.remat.expanded import expanded
+from fiveloop.remat.expanded import expanded, row_loop, scratch
 
 EXPENSIVE = 4
 """Operations an element from which on XLA computes a value once, however many equations use it."""
@@ -32,6 +33,46 @@ ROW, COPIES = 64, 2_048
 """Bytes of a row, and of a result, from which on newer compilers join arrays along the last axis by copies."""
 
 IN_LIBRARY = {"reduce_sum", "reduce_max", "reduce_min"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is the same for all equations of a primitive with the same params and types of operands.
+
+    An `apart` one is not fused as it is: it is written out, contracts, or is at an index. One that is `full` gives
+    numbers of two bytes that are kept in four. A `light` one may be computed again, one that is `once` is not. `alike`
+    says whether each element is computed of those at its place. A library `absorbs` what is before it, and one that
+    `reduces` does so neither in a library nor in windows.
+    """
+
+    apart: bool
+    full: bool
+    light: bool
+    once: bool
+    alike: bool
+    outer: bool
+    absorbs: bool
+    reduces: bool
+
+
+def kind_of(eqn: ir.Eqn) -> Kind:
+    """What depends on the primitive of an equation, its params and the types of its operands alone."""
+    light, once = weight(eqn)
+    apart = eqn.primitive is prims.dot_general_p or picks(eqn) or writes_block(eqn)
+    apart = apart or scratch(eqn) is not None or row_loop(eqn) is not None
+    reduces = eqn.primitive.name.startswith("reduce_") and not light
+    absorbs = reduces and is_in_library(eqn)
+    absorbs |= rules.written_out_rules.find(eqn.primitive) is not None
+    return Kind(
+        apart or written_out(eqn) is not None,
+        computes_in_full(eqn),
+        light,
+        once,
+        bool(rules.by_element_rules.find(eqn.primitive)) or selects_by_element(eqn),
+        is_outer(eqn),
+        absorbs,
+        reduces and not absorbs and not is_in_windows(eqn),
+    )
 
 
 def weight(eqn: ir.Eqn) -> tuple[bool, bool]:

@@ -85,6 +85,17 @@ class Operations(Values):
             if not recomputes_in_branches():
                 return self.barrier(eqn, self.inline(body.jaxpr, self.barrier(eqn, ins)))
             ins = [*self.chosen(eqn, ins), *ins]
+        if bodies or not eqn.outvars:
+            op = Op(eqn, ins, [self.value(v.aval) for v in eqn.outvars])
+            self.add_bodies(op, bodies)
+            return self.add(op)
+        if self.kind_of(eqn).apart:
+            return self.outs_apart(eqn, ins)
+        simpler = self.simplified(eqn, ins)
+        return self.computed_of(eqn, ins) if simpler is None else simpler
+
+    def outs_apart(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
+        """The results of an equation that is written out, contracts, or is at an index."""
         written_out = kinds.written_out(eqn)
         if written_out is not None:
             return self.inline(written_out, ins)
@@ -95,11 +106,6 @@ class Operations(Values):
         simpler = self.simplified(eqn, ins)
         if simpler is not None:
             return simpler
-        contracts = prim is prims.dot_general_p and not kinds.is_outer(eqn)
-        if contracts:
-            ins = self.canonical(eqn, ins)
-            self.keep_divided(ins)
-        given, ins = ins, self.arranged(eqn, ins)
         rows = expanded.row_loop(eqn)
         if rows is not None:
             return self.run_over_rows(eqn, ins, rows)
@@ -107,19 +113,22 @@ class Operations(Values):
             return self.picked(eqn, ins)
         if kinds.writes_block(eqn):
             return self.block_written(eqn, ins)
-        half = kinds.computes_in_full(eqn)
-        if half and contracts:
-            return self.contracted(eqn, ins)
-        outs = [self.value(v.aval, half) for v in eqn.outvars]
+        if self.kind_of(eqn).outer:
+            return self.computed_of(eqn, ins)
+        ins = self.canonical(eqn, ins)
+        self.keep_divided(ins)
+        return self.contracted(eqn, ins) if self.kind_of(eqn).full else self.computed_of(eqn, ins)
+
+    def computed_of(self, eqn: ir.Eqn, given: list[int]) -> list[int]:
+        """The results of an equation that computes them of these operands, as the compiler has them."""
+        ins, kind = self.arranged(eqn, given), self.kind_of(eqn)
+        outs = [self.value(v.aval, kind.full) for v in eqn.outvars]
         op = Op(eqn, ins, outs, anew=ins is not given)
-        if bodies:
-            self.add_bodies(op, bodies)
-        elif outs:
-            self.weigh(op)
+        self.weigh(op)
         if op.light and len(outs) > 1:  # the compiler makes each with an operation of its own
             return [self.add(replace(op, outs=[v], first=k))[0] for k, v in enumerate(outs)]
         made = self.add(op)
-        if op.absorbs and rules.written_out_rules.find(prim):
+        if op.absorbs and rules.written_out_rules.find(eqn.primitive):
             return self.divided(eqn, made)
         return made
 

@@ -29,7 +29,7 @@ class Values:
         self.wide = wide
         self.sizes: list[int] = []
         self.bytes_of: dict[tuple[ir.Aval, bool], int] = {}
-        self.weights: dict[object, tuple[bool, bool]] = {}
+        self.kinds: dict[object, kinds.Kind] = {}
         self.ops: list[Op] = []
         self.maker: dict[int, Op] = {}
         self.seen: dict[object, list[int]] = {}
@@ -59,22 +59,26 @@ class Values:
             self.maker[v] = op
         return op.outs
 
+    def kind_of(self, eqn: ir.Eqn) -> kinds.Kind:
+        """The kind of an equation that has results, and no bodies."""
+        key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
+        kind = self.kinds.get(key)
+        if kind is None:
+            kind = self.kinds[key] = kinds.kind_of(eqn)
+        return kind
+
     def weigh(self, op: Op) -> None:
         """Note whether an equation is light."""
-        eqn = op.eqn
-        key = (eqn.primitive, eqn.params, *[a.aval for a in eqn.invars])
-        weight = self.weights.get(key)
-        if weight is None:
-            weight = self.weights[key] = kinds.weight(eqn)
-        if kinds.is_outer(eqn):
+        eqn, kind = op.eqn, self.kind_of(op.eqn)
+        if kind.outer:
             op.light = op.unary = True
             op.reads = SPREAD
             return
-        op.light, expensive = weight
+        op.light = kind.light
         op.light &= eqn.primitive is not prims.concatenate_p or len(op.ins) <= kinds.JOINED
-        op.expensive = expensive and not self.divides_by_few(op)
+        op.expensive = kind.once and not self.divides_by_few(op)
         op.view = eqn.primitive is prims.reshape_p
-        if rules.by_element_rules.find(eqn.primitive) or kinds.selects_by_element(eqn):
+        if kind.alike:
             op.reads = SAME
         elif eqn.primitive is prims.broadcast_in_dim_p:
             (x,), (v,) = op.ins, op.outs
@@ -82,10 +86,8 @@ class Values:
         rank = eqn.outvars[0].aval.ndim
         pairs = zip(eqn.invars, op.ins, strict=False)
         op.unary = len({x for a, x in pairs if self.is_large(a, x, rank)}) <= 1
-        reduces = eqn.primitive.name.startswith("reduce_") and not op.light
-        op.absorbs = reduces and kinds.is_in_library(eqn)
-        op.absorbs |= rules.written_out_rules.find(eqn.primitive) is not None
-        if (reduces and not op.absorbs and not kinds.is_in_windows(eqn)) or self.pads(op):
+        op.absorbs = kind.absorbs
+        if kind.reduces or self.pads(op):
             op.light = op.expensive = op.unary = True
 
     def is_large(self, a: ir.Atom, x: int, rank: int) -> bool:
