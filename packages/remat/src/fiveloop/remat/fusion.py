@@ -505,10 +505,11 @@ class Fuser:
 
         One whose result is reshaped leads to that alone, which may be done several times.
         """
+        makers_of = {op: self.makers_of(op) for op in self.ops}
         self.whole.update(
             made
-            for op in self.ops
-            for made in self.makers_of(op)
+            for op, makers in makers_of.items()
+            for made in makers
             if self.may_be_whole(made, op)
             and (made.outs[0] in self.results or not self.may_join(made, op, op.reads))
         )
@@ -517,7 +518,7 @@ class Fuser:
         passed: list[int] = []  # a bit for each of these that `apart` knows to be computed once
         once = sum(1 << self.place[op] for op in self.whole)
         for place, op in enumerate(self.ops):
-            makers = self.makers_of(op)
+            makers = makers_of[op]
             mask, far, seen = 0, 0, 0
             for made in makers:
                 k = self.place[made]
@@ -550,9 +551,9 @@ class Fuser:
 
     def read_by(self, op: Op) -> Iterable[int]:
         """The values that an equation reads, with what a library has taken into it."""
-        parts = [self.ops[k] for k in _bits(self.parts[op])]
-        if not parts:
+        if not self.parts[op]:
             return self.given[op]
+        parts = [self.ops[k] for k in _bits(self.parts[op])]
         made = {v for part in parts for v in part.outs}
         found = dict.fromkeys(x for part in (op, *parts) for x in self.given[part])
         return (x for x in found if x not in made)

@@ -33,7 +33,7 @@ SIMULATED = 2_000
 FIRST, LIKELY, SURE = 4, 0.75, 0.85
 """Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
-it, is less than what any of these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
+it, is less than what any of all these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
 interpolates between them, or `LIKELY` times if it is one that people write.
 """
 
@@ -132,8 +132,9 @@ class Planner:
             self.known = self.plans
         else:
             few = sum(map(len, first)) * each <= 2 * SIMULATED
-            least = [*chain.from_iterable(first)] if few else self._likely(first)
-            self.known = [self.all, *middle, *least]
+            others = [self.all, *middle]
+            least = [*chain.from_iterable(first)] if few else self._likely(first, others)
+            self.known = [*others, *least]
         if self.size <= LARGE and transforms.mapping_time(self.all.bytes):
             self._time_anew()
 
@@ -147,10 +148,15 @@ class Planner:
         self.known = [anew[c] for c in self.known]
         self.all = anew[self.all]
 
-    def _likely(self, kinds: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-        """The plans that may need least, by what the one of fewest estimated bytes of each kind is found to need."""
+    def _likely(
+        self, kinds: Sequence[Sequence[Candidate]], known: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """The plans that may need least, by what the one of fewest estimated bytes of each kind is found to need.
+
+        None may that needs more than what is `known` besides.
+        """
         found = [kind[0] for kind in kinds if kind]
-        least = min(map(self._simulated, found))
+        least = min(map(self._simulated, [*known, *found]))
         for first, *others in filter(None, kinds):
             ratio = LIKELY * self._simulated(first) / max(first.bytes, 1)
             found += [c for c in others if c.bytes * ratio <= least]
