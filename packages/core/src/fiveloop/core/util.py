@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import struct
 import threading
@@ -167,6 +168,18 @@ class OfThread(threading.local, Generic[T]):
             yield value
         finally:
             self.value = before
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """No garbage is looked for in the block: most of what it makes stays, and each search goes through all of it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 FORGET: list[Callable[[], None]] = []

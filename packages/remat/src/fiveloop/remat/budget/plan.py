@@ -486,7 +486,8 @@ def planned(
             f"checkpoint: budget: the sizes of the arguments of {p.origin.name} must be numbers, got {sized[0]}; give "
             f"a policy in place of a budget{errors.at_source(source)}"
         )
-    outcome = _outcome(p, tuple(unknown), source)
+    with util.without_collection():
+        outcome = _outcome(p, tuple(unknown), source)
     given = _given(p)
     return replace(
         p,
