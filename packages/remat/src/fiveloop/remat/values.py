@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from fiveloop.core import ir, prims, rules
+from fiveloop.core import ir, prims
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op

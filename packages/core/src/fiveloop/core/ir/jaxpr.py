@@ -405,7 +405,7 @@ def _names_in(kind: Any) -> tuple[str, ...]:
 
 
 _PLAIN = re.compile(
-    r"(int|bool|str|float|bytes|None|(ir\.)?Shape|(ir\.)?Dim|Axes|np\.dtype\[Any\]|tuple\[|\.\.\.|[], |])*"
+    r"(int|bool|str|float|bytes|None|Indexer|(ir\.)?Shape|(ir\.)?Dim|Axes|np\.dtype\[Any\]|tuple\[|\.\.\.|[], |])*"
 )
 
 
