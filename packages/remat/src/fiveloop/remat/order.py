@@ -45,6 +45,14 @@ class Ordered(Operations):
         ordered = dict.fromkeys(self.maker[v] for v in self.reached if v in self.maker)
         self.ops = [*ordered, *(op for op in self.ops if op not in ordered)]
 
+    def reaches_results_in_order(self) -> bool:
+        """Whether what equations with bodies give is reached in the order in which they have it."""
+        return all(sorted(op.outs) == self.by_reach(op.outs) for op in self.ops if op.bodies)
+
+    def by_reach(self, values: Iterable[int]) -> list[int]:
+        """Values in the order in which they are reached, those that nothing leads to last."""
+        return sorted(values, key=lambda v: self.reached.get(v, len(self.sizes)))
+
     def depth_first(self, fused: Fusions | None = None) -> dict[int, int]:
         """The values in the order in which they are reached, with its numbers: as given, or fused, without barriers."""
         reached: dict[int, int] = {}
@@ -107,9 +115,6 @@ class Ordered(Operations):
         ran, begun = dict[Op, None](), 0
         joined = set[Op]()
 
-        def reached(v: int) -> int:
-            return self.reached.get(v, len(self.sizes))
-
         def note(ended: Iterable[object], chosen: bool = False) -> None:
             for user in chain.from_iterable(after.get(there, ()) for there in ended):
                 waits[user] -= 1
@@ -128,7 +133,7 @@ class Ordered(Operations):
         for some in (given, range(early, self.num_given)):
             # A branch that computes again takes its operands from a tuple, in the order in which they are reached, but
             # the last one first: it comes into the place of the barrier, in a list of what uses the tuple.
-            *others, last = sorted(filter(self.reached.__contains__, some), key=reached) or [-1]
+            *others, last = self.by_reach(filter(self.reached.__contains__, some)) or [-1]
             note([last, *others] if self.role == "recomputed" else some)
             while ready:
                 step = ready.popleft()
@@ -142,7 +147,8 @@ class Ordered(Operations):
                     gone = [part for part in reversed(parts) if part not in fused.parts]
                     ran |= dict.fromkeys([*gone, step])
                     begun |= fused.parts[step]
-                    outs = sorted(step.outs, key=None if self.ordered and step.bodies else reached)
+                    ordered = self.ordered and step.bodies
+                    outs = sorted(step.outs) if ordered else self.by_reach(step.outs)
                     note([step] if step.bodies else [step, *outs], step.chooses)
                     ready.extend(outs if step.bodies else ())
         self.ops = [*ran]

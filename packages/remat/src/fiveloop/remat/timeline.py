@@ -66,8 +66,10 @@ def upper(jaxpr: Jaxpr, unused: int = 0) -> Timeline:
         outs = ready.outvars[unused:]
         ready = ready.replace(outvars=outs, eqns=ir.prune(ready.eqns, outs))
     saves = saves_memory(ready)
-    line = _Layout((), ready, saves, wide=True).timeline()
-    if not any(rules.is_loop(eqn) and len(eqn.outvars) > 1 for eqn in line.eqns):
+    layout = _Layout((), ready, saves, wide=True)
+    line = layout.timeline()
+    loops = any(rules.is_loop(eqn) and len(eqn.outvars) > 1 for eqn in line.eqns)
+    if not loops or layout.reaches_results_in_order():
         return line
     return max(
         line, _Layout((), ready, saves, wide=True, ordered=True).timeline(), key=lambda t: t.peak
