@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import fiveloop.numpy as fnp
 from fiveloop.core import grad, jit, make_jaxpr
-from fiveloop.loops import scan
+from fiveloop.loops import for_loop, scan
 from fiveloop.remat.timeline import upper
 
 W: Any = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
@@ -122,3 +123,52 @@ def test_the_last_user_of_what_counts_the_steps_comes_first(
     """By that the values of a step are taken from those of all steps."""
     two = lambda y, scale: two_products(y, names, last_first)
     assert_exact(looped(two, taken_out, reverse=reverse), ones(5, 64, 64))
+
+
+def repeated(step: Callable[..., Any], num: int) -> Callable[[Any], Any]:
+    """Steps with so many values, each of which begins as a multiple of an array, and the sum of their product."""
+
+    def run(x: Any) -> Any:
+        given = tuple(x * (k + 2) for k in range(num))
+        made = scan(lambda c, _: (step(*c), None), given, None, length=5)[0]
+        return math.prod(made).sum()
+
+    return run
+
+
+def summed_in_turn(x: Any) -> Any:
+    """Sums of elements, whose start is that of the gradient in the next loop, too."""
+
+    def add(k: Any, y: Any) -> None:
+        y[k % 64] += fnp.sin(x[k])
+
+    return (for_loop(4_096, add, fnp.zeros(4_096, np.float32)) ** 2).sum()
+
+
+def written_and_read(x: Any) -> Any:
+    """A row is written, and then all rows change by that one."""
+
+    def change(k: Any, y: Any) -> None:
+        y[k] = y[k] / (1 + y[k] * y[k])
+        y[...] = y[...] - y[k] * 0.01
+
+    return (for_loop(64, change, x * 2) ** 2).sum()
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "multiplied": lambda x: scan(lambda h, _: (h @ x, None), x, None, length=5)[0],
+    "reversed": repeated(lambda h: (h[::-1],), 1),
+    "row read elsewhere": repeated(lambda h: (fnp.tanh(h) + h.at[1].set(fnp.sin(h[0])),), 1),
+    "swapped": repeated(lambda u, v: (fnp.sin(v), fnp.cos(u)), 2),
+    "handed on": repeated(lambda u, v: (fnp.sin(u) - v, u), 2),
+    "wave": repeated(lambda u, v: (2 * u - v + 0.1 * (fnp.roll(u, 1, 0) - u), u), 2),
+    "leapfrog": repeated(lambda q, p: (q + 0.1 * (p - fnp.sin(q)), p - fnp.sin(q)), 2),
+    "each reads all": repeated(lambda a, b, c: (a + b, b * c - a, c + a * b), 3),
+    "summed in turn": grad(summed_in_turn),
+    "written and read": written_and_read,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_step_would_write_over_too_early_is_copied(name: str) -> None:
+    assert_exact(PROGRAMS[name], ones(4_096) if name == "summed in turn" else W)

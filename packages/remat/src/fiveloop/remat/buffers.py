@@ -123,16 +123,19 @@ class Over:
 
 
 def in_memory(
-    made: Mapping[int, Buffer], results: Set[int], over: Over, rooms: Set[int]
+    made: Mapping[int, Buffer],
+    results: Set[int],
+    over: Over,
+    rooms: Mapping[int, Sequence[int]],
 ) -> list[Buffer]:
     """The buffers of no results that need memory of their own; one is that of values written over each other.
 
-    The others have room where one of the results in `rooms` is written only later. As in XLA the largest come first,
-    then those made first, each where what it may be written over has room, or in the smallest result that holds it, of
-    equal ones in the one made last.
+    The others have room where one of the results is written only later, beside what is in its `rooms`. As in XLA
+    the largest come first, then those made first, each where what it may be written over has room, or in the smallest
+    result that holds it, of equal ones in the one made last.
     """
     order = sorted(made, key=lambda v: -made[v].bytes)
-    taken = {v: [v] for v in reversed(order) if v in rooms}
+    taken = {v: [*rooms[v]] for v in reversed(order) if v in rooms}
     room: dict[int, int] = {}
     left: dict[int, Buffer] = {}
     for v in order:

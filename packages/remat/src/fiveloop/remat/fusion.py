@@ -54,6 +54,10 @@ class Op:
         """The values that this uses, each once."""
         return (x for x in dict.fromkeys(self.ins) if x >= 0)
 
+    def how_read(self, x: int) -> int:
+        """How each element of an operand is read: a block is written among the same elements of an array."""
+        return SAME if [x] == [y for _, y in self.over] and x not in self.ins[1:] else self.reads
+
 
 def last_first(users: Sequence[Op]) -> list[Op]:
     """The users of a value once the first of them is gone, and the last one in its place, as in XLA's lists."""
@@ -291,12 +295,14 @@ class Fuser:
                 places[x] = at
                 continue
             parts |= 1 << self.place[made]
-            how = max(reads.pop(x), made.reads)
+            before = reads.pop(x)
+            how = max(before, made.reads)
             self.drop(x, op)
             gone = not self.users[x] and x not in self.results
             if gone or made.reads != SAME:
                 for y in self.given[made]:
-                    read(y, how, {made} if self.is_placed_anew(y, made) else at)
+                    each = max(before, made.how_read(y))
+                    read(y, each, {made} if self.is_placed_anew(y, made) else at)
             else:
                 more, there = self.taken_along(made)
                 for k in _bits(more & self.edges & ~parts | 1 << self.place[made]):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from fiveloop.core import Jaxpr, ir, rules
+from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
 from fiveloop.remat.fusion import Fusions, Op
 from fiveloop.remat.operations import Operations
@@ -37,6 +38,7 @@ class Ordered(Operations):
         self.role = role
         self.late = late
         self.reached: dict[int, int] = {}
+        self.copied: dict[int, Op] = {}
         self.carried = [] if carry is None else [*range(self.num_given)][carry:]
 
     def bring_into_post_order(self) -> None:
@@ -134,7 +136,11 @@ class Ordered(Operations):
             # A branch that computes again takes its operands from a tuple, in the order in which they are reached, but
             # the last one first: it comes into the place of the barrier, in a list of what uses the tuple.
             *others, last = self.by_reach(filter(self.reached.__contains__, some)) or [-1]
-            note([last, *others] if self.role == "recomputed" else some)
+            for v in [last, *others] if self.role == "recomputed" else some:
+                if self.wide and v in self.copied:
+                    ready.append(v)
+                else:
+                    note([v])
             while ready:
                 step = ready.popleft()
                 if isinstance(step, int):
@@ -198,3 +204,92 @@ class Ordered(Operations):
                     seen.add(made)
                     waiting.append(made)
         return others <= seen
+
+    def is_own(self, x: int) -> bool:
+        """Whether a value is no operand, or a copy of one, and so may be written over."""
+        return x >= self.num_given or x in self.copied
+
+    def copy_carry(self, fused: Fusions) -> None:
+        """Copy the carry of a loop where a step would write over it too early, by what depends on what alone.
+
+        A part of it is copied when the step begins if not all that reads it leads to what makes the next one; and that
+        is copied into its place in the end if it cannot be written there, or may be made before the first copy.
+        """
+        places = {op: k for k, op in enumerate(self.ops)}
+        for k, old in enumerate(self.carried):
+            v = self.in_memory(self.results[k], fused)
+            if v == old or self.is_updated(v, old, fused, places):
+                continue
+            made = self.maker.get(v)
+            readers = self.readers(old, fused)
+            leads = self.leads_to(made, fused) if made and not readers <= {made} else {made}
+            handed = any(self.in_memory(w, fused) == old for w in self.results)
+            early = handed or not readers <= leads
+            if early and (readers or self.ops):
+                self.copied[old] = made or next(iter(readers), self.ops[0])
+            if early:
+                late = leads.isdisjoint(readers)
+            else:
+                late = made in readers and not self.is_shared(v, old, made, fused)
+            if made and (late or kinds.joins_halves(made.eqn)):
+                self.results[k] = self.copied_last(v, made, fused)
+
+    def copied_last(self, v: int, made: Op, fused: Fusions) -> int:
+        """A copy of a value that an equation makes, which is not fused."""
+        self.number = made.number
+        self.sizes.append(self.sizes[v])
+        (out,) = self.add(Op(made.eqn, [v], [len(self.sizes) - 1], first=made.first))
+        fused.users[v].append(self.maker[out])
+        fused.users.append([])
+        fused.parts[self.maker[out]] = 0
+        return out
+
+    def is_updated(self, v: int, old: int, fused: Fusions, places: Mapping[Op, int]) -> bool:
+        """Whether a value is another one that is updated, once or several times, in place."""
+        while v != old:
+            made = self.maker.get(v)
+            given = [x for w, x in made.over if w == v] if made in fused.parts else []
+            if made is None or not given or not self.ends(given[0], made, fused, places):
+                return False
+            (v,) = given
+        return True
+
+    def is_shared(self, v: int, old: int, made: Op, fused: Fusions) -> bool:
+        """Whether what makes a value may write it over one that it reads.
+
+        What branches give is so, but for what one makes of an older compiler's, where it hands no operand on.
+        """
+        if made.bodies and made.bodies[0].role == "branch":
+            return not recomputes_in_branches() or v not in self.made_in_branches(made)
+        given = [x for w, x in made.over if w == v] or fused.alike.get(made, [])
+        return any(self.in_memory(x, fused) == old for x in given)
+
+    def in_memory(self, v: int, fused: Fusions) -> int:
+        """The value that another one is a form of, where nothing is computed."""
+        while (made := self.maker.get(v)) and made.view and not fused.parts.get(made):
+            v = made.ins[made.outs.index(v)]
+        return v
+
+    def readers(self, x: int, fused: Fusions) -> set[Op]:
+        """What reads a value, or another form of it."""
+        found, waiting = set[Op](), [x]
+        while waiting:
+            x = waiting.pop()
+            for op in fused.users[x]:
+                if op.view and not fused.parts[op]:
+                    waiting += [v for v, y in zip(op.outs, op.ins, strict=True) if y == x]
+                else:
+                    found.add(op)
+        return found
+
+    def leads_to(self, op: Op, fused: Fusions) -> set[Op]:
+        """An equation, and all in memory that it depends on."""
+        seen, waiting = {op}, [op]
+        while waiting:
+            user = waiting.pop()
+            for y in chain.from_iterable(part.operands() for part in (user, *fused.parts_of(user))):
+                made = self.maker.get(self.in_memory(y, fused))
+                if made in fused.parts and made not in seen:
+                    seen.add(made)
+                    waiting.append(made)
+        return seen

@@ -89,6 +89,7 @@ class _Layout(Ordered):
         copied = bool(before) or (bool(fixed) and any(map(self.computes_number, self.ops)))
         fused = Fuser(self.ops, self.results, len(self.sizes), written, copied).fusions()
         self.add_fillings(fused)
+        self.copy_carry(fused)
         self.run_breadth_first(fused)
         last = self.last_uses(fused)
         begin = dict.fromkeys(self.converted_before(), 0)
@@ -96,9 +97,9 @@ class _Layout(Ordered):
             last[v] = len(self.ops) - 1
         owner, over = self.owners(last, fused)
         spans, copies = self.spans(begin, last, owner, fused)
-        given = [*range(self.num_given), *before]
+        given = [*({*range(self.num_given)} - self.copied.keys()), *before]
         args = {-1, *(_root(owner, v) for v in given)}  # and forms of constants
-        outs = {_root(owner, v) for v in self.in_place(last) if v >= 0} - args
+        outs = {_root(owner, v) for v in self.results if v >= 0} - args - self.copied.keys()
         spans = {root: span for root, span in spans.items() if root not in args}
         buffers = self.placed(spans, copies, outs, owner, over, fused)
         inner = {k: self.dearest(op) for k, op in enumerate(self.ops) if op.bodies}
@@ -118,7 +119,8 @@ class _Layout(Ordered):
         self, begin: dict[int, int], last: Sequence[int], owner: dict[int, int], fused: Fusions
     ) -> tuple[dict[int, Span], dict[int, int]]:
         """What fills each buffer, and from when to when; and which arguments loops copy, by what holds the copies."""
-        spans, copies = dict[int, Span](), dict[int, int]()
+        spans = {x: (op.eqn, op.first, 0, max(last[x], 0)) for x, op in self.copied.items()}
+        copies = dict[int, int]()
         # A vector, its product and what is made of that may be in three places, packed by how long they live.
         packed = self.wide and recomputes_in_branches()
         places = {op: place for place, op in enumerate(self.ops)}
@@ -167,7 +169,8 @@ class _Layout(Ordered):
         made_at = self.depth_first(fused)  # the compiler has taken the barriers out by now
         loops = {_root(owner, v) for op in self.ops if op.bodies for v, _ in op.over}
         no_rooms = self.role in ("loop", "branch") or (self.role == "recomputed" and self.repeated)
-        rooms = set[int]() if no_rooms else outs
+        rooms = {} if no_rooms else {v: [v] for v in outs}
+        held = self.held(rooms, spans.keys() & outs, owner)
 
         def in_order(first: Iterable[int]) -> list[Buffer]:
             at = made_at | {v: spans[v][2] - spans[v][3] for v in first if v in spans}
@@ -175,12 +178,25 @@ class _Layout(Ordered):
                 root: Buffer(self.sizes[root], *spans[root], self.path)
                 for root in sorted(spans, key=at.__getitem__)
             }
-            return in_memory(made, outs, over, rooms)
+            return in_memory(made | held, outs | held.keys(), over, rooms)
 
         if not self.wide or not loops:
             return in_order(())
         num = len(self.ops)
         return max(in_order(copies), in_order(loops), key=lambda found: max(alive(found, num)))
+
+    def held(
+        self, rooms: dict[int, list[int]], written: Set[int], owner: dict[int, int]
+    ) -> dict[int, Buffer]:
+        """What is in the places of the carry that a step copies first: these are free until what is written there."""
+        found = dict[int, Buffer]()
+        for old, v in zip(self.carried, self.results, strict=False):
+            root = _root(owner, v)
+            if old in self.copied and root in written:
+                key = -2 - old  # a number of no value
+                found[key] = Buffer(self.sizes[old], self.copied[old].eqn, 0, 0, 0)
+                rooms[root] = [root, key]
+        return found
 
     def fixed(self) -> dict[int, frozenset[int]]:
         """The values that are the same in all steps of a loop, and the binders of which each is made."""
@@ -369,11 +385,11 @@ class _Layout(Ordered):
             for v, x in op.over:
                 if op.light and op not in fused.users[x]:
                     continue
-                if kinds.picks(op.eqn) and recomputes_in_branches():
+                if op.bodies or (kinds.picks(op.eqn) and recomputes_in_branches()):
                     updated.add(v)  # which is so of a copy, too
                 if kinds.picks(op.eqn) and roots.count(_root(owner, x)) > 1:
                     continue
-                if _root(owner, x) >= self.num_given and last[x] <= place and not {v, x} & taken:
+                if self.is_own(_root(owner, x)) and last[x] <= place and not {v, x} & taken:
                     if not self.ends(x, op, fused, places):
                         continue
                     owner[v] = x
@@ -385,26 +401,12 @@ class _Layout(Ordered):
                 (v,) = op.outs
                 alike = [x for x in fused.alike[op] if self.sizes[x] == self.sizes[v]]
                 alike = [] if kinds.joins_halves(op.eqn) else alike
-                ended = [x for x in alike if x >= self.num_given and last[x] <= place]
+                ended = [x for x in alike if self.is_own(x) and last[x] <= place]
                 over[v] = [_root(owner, x) for x in ended if not self.is_of_vectors(x)]
         # What a result is written over, such as an array that is updated, has the place of the result.
         alone = fusible | {_root(owner, v) for v in own}
         written = {v: [x for x in over[v] if x not in fusible] for v in over.keys() - alone}
         return owner, Over(written, updated)
-
-    def in_place(self, last: Sequence[int]) -> list[int]:
-        """The results that need no memory here: a step's next carry only if it can be written over the last one.
-
-        Nor is what an older compiler's branches give, where they do not hand an operand on.
-        """
-        if not self.carried:
-            return self.results
-        places = {v: place for place, op in enumerate(self.ops) for v in op.outs}
-        for op in self.ops if recomputes_in_branches() else ():
-            places |= dict.fromkeys(self.made_in_branches(op), -1)
-        halves = {v for op in self.ops if kinds.joins_halves(op.eqn) for v in op.outs}
-        pairs = zip(self.results, self.carried, strict=True)
-        return [v for v, old in pairs if last[old] <= places.get(v, -1) and v not in halves]
 
 
 @ir.once_per(
