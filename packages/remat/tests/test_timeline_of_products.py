@@ -47,9 +47,16 @@ def outer_products(x: Any) -> Any:
     return grad(lambda x: (step(step(step(x))) ** 2).sum())(x)
 
 
+def sums_of_sums(x: Any) -> Any:
+    """A sum of sums is one of what they sum, which is read twice."""
+    sums = (x * x).sum(axis=0)
+    return sums, sums.sum()
+
+
 @pytest.mark.parametrize(
     ("fun", "args"),
     [
+        (sums_of_sums, [np.ones((64, 64), np.float32)]),
         (norms, ([np.ones((4, 4), np.float32) + k for k in range(4)], WIDE.T[:, :4])),
         (
             squared_relu,

@@ -186,6 +186,22 @@ def _negated(prim: ir.Primitive[Any], params: Any, aval: ir.Aval) -> Jaxpr:
     return trace.stage_closed(run, [aval], "negated")
 
 
+def at_once(eqn: ir.Eqn, first: ir.Eqn) -> Jaxpr:
+    """A reduction of what another one gives: along the axes of both.
+
+    jaxpr : [operand of the first] -> [result]
+    """
+    aval = first.invars[0].aval
+    kept = [k for k in range(aval.ndim) if k not in first.params.axes]
+    axes = *first.params.axes, *[kept[k] for k in eqn.params.axes]
+    return _at_once(eqn.primitive, replace(eqn.params, axes=tuple(sorted(axes))), aval)
+
+
+@lru_cache(maxsize=256)
+def _at_once(prim: ir.Primitive[Any], params: Any, aval: ir.Aval) -> Jaxpr:
+    return trace.stage_closed(lambda x: [trace.bind1(prim, x, params=params)], [aval], "at once")
+
+
 def between(eqn: ir.Eqn) -> Jaxpr:
     """A block with gaps that is written: with the old elements in the gaps, which a mask selects.
 

@@ -169,7 +169,7 @@ class Fuser:
         self.gone = set[Op]()
         for op in reversed(ops):
             unused = not any(self.users[v] or v in self.results for v in op.outs)
-            if unused and (op.light or op.eqn.primitive is prims.concatenate_p):
+            if unused and (op.light or op.absorbs or op.eqn.primitive is prims.concatenate_p):
                 self.gone.add(op)
                 continue
             for x in self.given[op]:

@@ -310,8 +310,8 @@ class Operations(Values):
             return self.taken_apart(eqn, ins)
         if eqn.primitive is prims.take_p and not recomputes_in_branches():
             return self.written(eqn, ins)
-        if name == "reduce_sum":
-            return self.negated_last(eqn, ins)
+        if name in kinds.IN_LIBRARY:
+            return self.reduced(eqn, ins)
         if name == "mul":
             return self.product(eqn, ins)
         return None
@@ -345,10 +345,14 @@ class Operations(Values):
         self.weigh(op)
         return self.add(op)
 
-    def negated_last(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
-        """The sum of negative numbers: that of the positive ones, negated."""
+    def reduced(self, eqn: ir.Eqn, ins: Sequence[int]) -> list[int] | None:
+        """The sum of negative numbers is that of the positive ones, negated; one of sums is a sum along all axes."""
         made = self.maker.get(ins[0])
-        if made is None or made.eqn.primitive.name != "neg" or made.ins[0] < 0:
+        if made is None or made.ins[0] < 0:
+            return None
+        if made.eqn.primitive is eqn.primitive and eqn.outvars[0].aval.dtype.itemsize >= 4:
+            return self.inline(expanded.at_once(eqn, made.eqn), made.ins)
+        if eqn.primitive.name != "reduce_sum" or made.eqn.primitive.name != "neg":
             return None
         return self.inline(expanded.negated(eqn), made.ins)
 
