@@ -79,6 +79,12 @@ def framed(x: Value) -> Value:
     return (x * x).sum()
 
 
+def by_columns(x: Value) -> Value:
+    for k in range(5):
+        x = fnp.tanh(x.at[:, 8 * k : 8 * k + 8].mul(x[:, 40:48]))
+    return (x * x).sum()
+
+
 def by_rows(x: Value) -> Value:
     for k in range(8):
         x = x.at[k].set(fnp.sin(x[k + 1]) * x[k])
@@ -123,6 +129,7 @@ PROGRAMS: dict[str, tuple[Fun, list[np.ndarray]]] = {
     ),
     "framed": (framed, [LARGE]),
     "by rows": (by_rows, [LARGE]),
+    "by columns": (by_columns, [LARGE]),
     "turned": (turned, [CUBE, MATRIX]),
     "noisy": (noisy, [normal(128, 32)]),
     "scattered": (scattered, [normal(500, 16)]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain
@@ -322,7 +322,19 @@ class Fuser:
                         heappush(waiting, (-self.place[self.maker[y]], y))
         self.parts[op] = parts
         self.ins[op] = self.in_order(op, reads) if any(along) else [*reads]
-        self.alike[op] = [x for x in self.ins[op] if reads[x] == SAME]
+        self.alike[op] = self.read_alike(op, reads)
+
+    def read_alike(self, op: Op, reads: Mapping[int, int]) -> list[int]:
+        """What is read element by element, and not in another form of it in another way."""
+        elsewhere = {self.seen_through(x) for x in self.ins[op] if reads[x] != SAME}
+        found = (x for x in self.ins[op] if reads[x] == SAME)
+        return [x for x in found if self.seen_through(x) not in elsewhere]
+
+    def seen_through(self, x: int) -> int:
+        """What a value is another form of."""
+        while (made := self.maker.get(x)) and made.view:
+            x = made.ins[made.outs.index(x)]
+        return x
 
     def sort_values(self) -> None:
         """Note what is never fused from now on, and what is only fused into the one equation that uses it."""
