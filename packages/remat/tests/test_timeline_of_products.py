@@ -106,3 +106,12 @@ def test_an_array_that_no_kernel_computes_again_is_in_memory() -> None:
     args = WIDE[:16, :48], WIDE[:16, :48], np.ones((2, 64, 16), np.float32)
     planned = jit(derivative).lower(*args).compile().memory_analysis().temp
     assert 0.98 * planned <= upper(make_jaxpr(derivative)(*args)).peak <= 1.02 * planned
+
+
+def test_a_number_times_an_array_of_ones_is_an_array() -> None:
+    """Only what has the shape of the product is the product."""
+    x = np.ones((8, 8), np.float32)
+    numbers = make_jaxpr(lambda x: (x.sum() * fnp.ones((8, 8))) @ x)(x)
+    arrays = make_jaxpr(lambda x: (fnp.sin(x) * fnp.ones((8, 8))) @ x)(x)
+    assert peak(numbers) >= x.nbytes
+    assert peak(arrays) == x.nbytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -538,3 +539,17 @@ def test_numbers_of_two_bytes_are_kept_in_four_as_the_compiler_does(dtype: Any) 
         size = choice.budget.bytes_of(choice.least, choice.everything)
         compiled = jit(grad(f)).lower(ws, X).compile()
         assert compiled.memory_analysis().temp <= 1.05 * size
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_planning_if_it_was_before(collects: bool) -> None:
+    jaxpr = make_jaxpr(lambda x: (sp.sin(x) * x).sum())(X)
+    (gc.enable if collects else gc.disable)()
+    try:
+        make_jaxpr(grad(within(jaxpr, 1.0)))(X)
+        assert gc.isenabled() == collects
+        with pytest.raises(ValueError, match="smallest plan"):
+            make_jaxpr(grad(within(jaxpr, "1 B")))(X)
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()

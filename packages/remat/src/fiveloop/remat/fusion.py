@@ -59,6 +59,13 @@ class Op:
         return SAME if [x] == [y for _, y in self.over] and x not in self.ins[1:] else self.reads
 
 
+def seen_through(x: int, maker: Mapping[int, Op]) -> int:
+    """What a value is another form of."""
+    while (made := maker.get(x)) and made.view:
+        x = made.ins[made.outs.index(x)]
+    return x
+
+
 def last_first(users: Sequence[Op]) -> list[Op]:
     """The users of a value once the first of them is gone, and the last one in its place, as in XLA's lists."""
     return [*users[-1:], *users[:-1]]
@@ -326,15 +333,9 @@ class Fuser:
 
     def read_alike(self, op: Op, reads: Mapping[int, int]) -> list[int]:
         """What is read element by element, and not in another form of it in another way."""
-        elsewhere = {self.seen_through(x) for x in self.ins[op] if reads[x] != SAME}
+        elsewhere = {seen_through(x, self.maker) for x in self.ins[op] if reads[x] != SAME}
         found = (x for x in self.ins[op] if reads[x] == SAME)
-        return [x for x in found if self.seen_through(x) not in elsewhere]
-
-    def seen_through(self, x: int) -> int:
-        """What a value is another form of."""
-        while (made := self.maker.get(x)) and made.view:
-            x = made.ins[made.outs.index(x)]
-        return x
+        return [x for x in found if seen_through(x, self.maker) not in elsewhere]
 
     def sort_values(self) -> None:
         """Note what is never fused from now on, and what is only fused into the one equation that uses it."""

@@ -318,14 +318,11 @@ class Operations(Values):
 
     def product(self, eqn: ir.Eqn, ins: list[int]) -> list[int] | None:
         """A product with ones is the other operand; older compilers multiply numbers by each other first."""
-        for a, x, y in zip(eqn.invars, ins, ins[::-1], strict=True):
+        pairs = zip(eqn.invars, eqn.invars[::-1], ins, ins[::-1], strict=True)
+        for a, other, x, y in pairs:
             number = a if isinstance(a, ir.Literal) else self.filling(x)
-            if (
-                y >= 0
-                and number is not None
-                and ir.is_scalar(number)
-                and np.asarray(number.value) == 1
-            ):
+            whole = y >= 0 and other.aval.shape == eqn.outvars[0].aval.shape
+            if whole and number and ir.is_scalar(number) and np.asarray(number.value) == 1:
                 return [y]
         complex_or_newer = eqn.outvars[0].aval.dtype.kind == "c" or not recomputes_in_branches()
         return None if complex_or_newer else self.scaled_first(eqn, ins)

@@ -8,7 +8,7 @@ from itertools import chain
 from fiveloop.core import ir, prims
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
-from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op
+from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op, seen_through
 
 LINE = 64
 """Buffers begin at multiples of so many bytes."""
@@ -184,9 +184,7 @@ class Values:
 
     def seen_through(self, x: int) -> int:
         """What a value is another form of."""
-        while (made := self.maker.get(x)) and made.view:
-            x = made.ins[made.outs.index(x)]
-        return x
+        return seen_through(x, self.maker)
 
     def divided_once(self, eqn: ir.Eqn, ins: list[int]) -> list[int]:
         """The operands of a division: what is a quotient of floats already is divided by the product instead.

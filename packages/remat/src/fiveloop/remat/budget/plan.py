@@ -33,8 +33,8 @@ SIMULATED = 2_000
 FIRST, LIKELY, SURE = 4, 0.75, 0.85
 """Otherwise these are simulated: the `FIRST` plans of each kind by estimated bytes, and one from the middle of each
 search. Where that is too much, of a kind the first one, and others only if `LIKELY` times what they need, judging by
-it, is less than what any of all these needs. Any other plan is assumed to need at least `SURE` times the bytes that one
-interpolates between them, or `LIKELY` times if it is one that people write.
+it, is less than what any simulated plan needs. Any other plan is assumed to need at least `SURE` times the bytes that
+one interpolates between them, or `LIKELY` times if it is one that people write.
 """
 
 ASKED, BESIDE = 120_000, 2
