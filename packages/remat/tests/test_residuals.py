@@ -168,6 +168,18 @@ def test_the_result_of_a_loop_is_kept_where_the_loop_does_not_run_again() -> Non
     }
 
 
+# What a branch only returned was needed by nobody, and saved by no policy around.
+def test_what_a_branch_returns_is_needed_by_what_uses_its_result() -> None:
+    def f(w: Any, x: Any) -> Any:
+        return ew.exp(cond(x.sum() > 0, lambda x: sp.sin(x) @ w, sp.cos, x) @ w)
+
+    w = np.eye(3, dtype=np.float32)
+    kept = saved_residuals(checkpoint(f, policy=policies.dots_saveable), w, X)
+    inner = next(r for r in kept if r.path[1:])
+    assert [(need.primitive, need.again) for need in inner.needed_by] == [("dot_general", False)]
+    assert inner.policy == "dots_saveable"
+
+
 # The operations were looked up by the id of a jaxpr, which another had after the first was gone.
 def test_values_read_of_a_ref_between_many_writes() -> None:
     def f(x: Any) -> Any:

@@ -491,7 +491,7 @@ class _Uses:
     """
 
     def __init__(self, jaxpr: Jaxpr, linear: Sequence[bool]) -> None:
-        self.users = ir.users(jaxpr)
+        self.users, self.outvars = ir.users(jaxpr), jaxpr.outvars
         self.late = ir.reachable(jaxpr, util.select_by(linear, jaxpr.invars))
         self._given: dict[ir.Eqn, dict[ir.Atom, list[tuple[_Uses, ir.Var, rules.Body]]]] = {}
 
@@ -505,6 +505,8 @@ class _Uses:
             for uses, binder, body in self.given(eqn, bodies).get(v, ()):
                 again = eqn.primitive is checkpoint_p and eqn.params.recomputes
                 yield from uses.needs(binder, within or again, around | {body.origin})
+                for k in uses.returns(binder) if body.role not in ("loop", "condition") else ():
+                    yield from self.needs(eqn.outvars[k], within, around)
             # The operands that no body gets, such as the index of a branch.
             own = eqn.invars[: max(len(eqn.invars) - given, 0)]
             if not bodies and _hands_on(eqn):
@@ -513,6 +515,14 @@ class _Uses:
             elif v in own:
                 again = within and self.late.isdisjoint([*eqn.outvars, *ir.changed_refs(eqn)])
                 yield Need(eqn.primitive.name, eqn.source, again), around
+
+    def returns(self, v: ir.Var) -> Iterator[int]:
+        """The positions of the results that are a value, or what hands it on."""
+        yield from (k for k, out in enumerate(self.outvars) if out is v)
+        for eqn in self.users.get(v, ()):
+            if not rules.bodies_of(eqn) and _hands_on(eqn):
+                for out in eqn.outvars:
+                    yield from self.returns(out)
 
     def given(
         self, eqn: ir.Eqn, bodies: Sequence[rules.Body]

@@ -82,7 +82,7 @@ class Passed:
         self.held = {v: found.held[v] for v in values if v in found.held}
         rest = [v for v in values if v not in self.held]
         self.before: dict[ir.Var, Carried] = {}
-        apart = unsunk(staged, p.nsteps)
+        apart = set() if "sink" in p.off else unsunk(staged, p.nsteps)
         if transforms.body_work(p.body) < LIGHT:
             apart |= {v for v in rest if self._is_little(v)}
         rest += self._wholes(rest, apart)
