@@ -11,7 +11,7 @@ import pytest
 from fiveloop.core import MinimumCut, custom_derivative, jit
 from fiveloop.core.primitives import elementwise as ew
 from fiveloop.core.primitives import special as sp
-from fiveloop.loops import cond, scan
+from fiveloop.loops import cond, for_loop, scan
 from fiveloop.remat import checkpoint, checkpoint_name, policies, saved_residuals
 from fiveloop.state import new_ref
 
@@ -166,6 +166,14 @@ def test_the_result_of_a_loop_is_kept_where_the_loop_does_not_run_again() -> Non
         (1, "its loop does not run again"),
         (3, "recomputation starts from it"),
     }
+
+
+def test_what_a_step_reads_twice_is_saved_once() -> None:
+    def step(i: Any, r: Any) -> None:
+        r[...] = sp.sin(r[...] @ r[...])
+
+    f = checkpoint(lambda x: for_loop(5, step, x))
+    assert [str(r.aval) for r in saved_residuals(f, np.eye(3, dtype=np.float32))] == ["f32[5,3,3]"]
 
 
 # What a branch only returned was needed by nobody, and saved by no policy around.

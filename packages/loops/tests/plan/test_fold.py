@@ -66,6 +66,21 @@ def repeated(i: Any, r: Any) -> None:
     r[places] = X[:3] * old
 
 
+def read_twice(i: Any, r: Any) -> None:
+    r[i] = sin(r[i]) * r[i - 1] + r[i] * r[i - 1]
+
+
+def read_around_a_write(i: Any, r: Any) -> None:
+    first = r[i] * r[1]
+    r[i * i % N] = 2.5
+    r[2] += first * r[i] * r[1]
+
+
+def read_between_others(i: Any, r: Any) -> None:
+    r[i] = r[i - 1] * 0.5
+    r[0] = r[i * i % N] * r[i] * r[i * i % N]
+
+
 FOLDED: dict[str, tuple[Body, int]] = {
     "overwritten": (overwritten, 1),
     "read again": (read_again, 2),
@@ -113,6 +128,9 @@ OTHERS: dict[str, Body] = {
     "gathered after writing twice": gathered_after_writing_twice,
     "perhaps the same": perhaps_the_same,
     "in a branch": in_a_branch,
+    "read twice": read_twice,
+    "read around a write": read_around_a_write,
+    "read between others": read_between_others,
 }
 BODIES: dict[str, Body] = {**{k: body for k, (body, _) in FOLDED.items()}, **OTHERS}
 
@@ -168,6 +186,14 @@ def test_the_pass_folds_what_was_not_folded_when_it_was_traced() -> None:
         jaxpr = make_jaxpr(looped(overwritten))(X)
     assert writes_in(jaxpr) == 2
     assert writes_in(plan(with_planning(jaxpr, DEFAULT))) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "count"), [(read_twice, 2), (read_around_a_write, 4), (read_between_others, 2)]
+)
+def test_a_place_is_read_once_unless_it_may_have_changed(body: Body, count: int) -> None:
+    (loop,) = [e for e in make_jaxpr(looped(body))(X).eqns if e.primitive.name == "for"]
+    assert [e.primitive.name for e in loop.params.body.eqns].count("get") == count
 
 
 def test_reads_that_are_forwarded_keep_their_types() -> None:

@@ -1,4 +1,4 @@
-"""Several writes of a step to one element become one, and a read of an element just written becomes the value.
+"""Several writes of a step to one element become one, and a read of an element just written or read becomes the value.
 
 So derivatives and residuals have less to follow. Whether two places are the same or apart is told by `known_relation`,
 as in discharge; where it is not known nothing is changed.
@@ -20,6 +20,7 @@ from fiveloop.state import AbstractRef, discharge, primitives
 STEP = "fold"
 OVERWRITTEN = "a write is left out: the same place is written again before it is read"
 FORWARDED = "a read takes the value that was written there before"
+ONCE = "a read takes the value that was read there before"
 ADDED = "two additions to a place, or a write and an addition, become one"
 
 
@@ -54,7 +55,7 @@ def fold(eqn: ir.Eqn) -> Planned:
 class _Write:
     """A write of this step that determines the contents of a place: all of them ("set"), or a sum with them ("add").
 
-    `is_read` says that the place has been read since.
+    `is_read` says that the place has been read since. A "read" determines nothing, but its value is known as well.
     """
 
     eqn: ir.Eqn
@@ -85,6 +86,8 @@ class _Fold:
             self.eqns.append(eqn)
         elif eqn.primitive is primitives.get_p:
             if not self._forwards(eqn, refs[0], 1):
+                read = _Write(eqn, eqn.outvars[0], "read", is_read=True)
+                self._writes.setdefault(refs[0], []).append(read)
                 self.eqns.append(eqn)
         elif eqn.primitive is primitives.swap_p:
             self._swap(eqn, refs[0])
@@ -135,30 +138,31 @@ class _Fold:
         (out,) = eqn.outvars
         if (
             write is not None
-            and write.kind == "set"
+            and write.kind != "add"
             and eqn.params.indexer.names_each_once
             and not eqn.params.indexer.drops
             and write.value.aval is out.aval
         ):
             self.same[out] = write.value
-            self._tell(eqn, ref, FORWARDED)
+            self._tell(eqn, ref, ONCE if write.kind == "read" else FORWARDED)
             return True
         for w in self._writes.get(ref, []):
             w.is_read = w.is_read or self._relation(w, eqn, first) != "apart"
         return False
 
     def _last(self, eqn: ir.Eqn, ref: ir.Var, first: int) -> _Write | None:
-        """The write to the place of an equation, if no later one may be to the same elements."""
+        """The write or read of the place of an equation, if no later write may be to the same elements."""
         for write in reversed(self._writes.get(ref, [])):
             match self._relation(write, eqn, first):
                 case "same":
                     return write
-                case "unknown":
+                case "unknown" if write.kind != "read":
                     return None
         return None
 
     def _relation(self, write: _Write, eqn: ir.Eqn, first: int) -> str:
-        ours, theirs = write.eqn.invars[2:], eqn.invars[first:]
+        ours = write.eqn.invars[1 if write.kind == "read" else 2 :]
+        theirs = eqn.invars[first:]
         known = [[self._equal.known(a) for a in index] for index in (ours, theirs)]
         return discharge.known_relation(
             write.eqn.params.indexer, known[0], eqn.params.indexer, known[1]
