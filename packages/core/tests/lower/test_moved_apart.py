@@ -109,3 +109,14 @@ def test_a_primitive_of_the_user_that_has_no_cost_may_be_moved() -> None:
 
     x = np.arange(2.0**12, dtype="f4")
     np.testing.assert_array_equal(jit(fun)(x), jit(neighbours(2))(-x))
+
+
+def test_what_is_joined_and_used_twice_is_computed_once_anyhow() -> None:
+    def exchanges(x: Any) -> Any:
+        for _ in range(8):
+            first, second = x[0], x[1]
+            joined = fnp.stack([fnp.minimum(first, second), fnp.maximum(first, second)], axis=1)
+            x = joined.reshape(2, -1)
+        return x
+
+    assert kernels(exchanges, np.ones((2, 2**11), "f4")) == 0

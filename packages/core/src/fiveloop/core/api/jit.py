@@ -320,7 +320,7 @@ class JitFunction(backend_call.Retargetable, Generic[P, R]):
         uses_context = tracer.context_uses() != uses
         flat.release()
         donated = self._donated_mask(args, kwargs, staged, tree)
-        build = dispatch.Build(donated, self._options.keep_unused, self._options.choices)
+        build = dispatch.Build(donated, self._options.keep_unused, choices=self._options.choices)
         places = self._static.other_places(len(args))
         names = tuple([flatten.argument_name(self._fun, k) for k in places])
         return stages.Entry(staged, flat, build, uses_context, names)

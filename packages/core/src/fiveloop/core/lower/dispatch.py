@@ -28,7 +28,7 @@ def ladder(platform: str) -> tuple[Emission, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program ready to run: hidden constants first, then the arguments kept.
+    """A program ready to run: it takes constants first, then the arguments kept.
 
     After the program's own results come results for effects that act when it returns, and then the new contents of the
     arguments in `writes`. Each of `reads`, `turns` and `writes` is an argument's position and the rule of its type;
@@ -123,11 +123,13 @@ class Compiled:
 class Build:
     """How a jaxpr is made a program.
 
-    Results may take the buffers of the `donated` arguments. `keep_unused` keeps arguments that nothing uses.
+    Results may take the buffers of the `donated` arguments. `keep_unused` keeps arguments that nothing uses. Other
+    arrays can take the place of `open_consts`.
     """
 
     donated: tuple[bool, ...] = ()
     keep_unused: bool = False
+    open_consts: bool = False
     choices: client.CompileChoices = client.NO_CHOICES
 
 
@@ -182,8 +184,9 @@ class Prepared:
             in_avals = self.jaxpr.in_avals
             donated = self.build.donated
             given = [d and not a.accumulates for d, a in zip(donated, in_avals, strict=False)]
+            build = self.build
             self._lowered[key] = lower_jaxpr(
-                self.ready(), *key, self.name, given, aliased, self.build.keep_unused
+                self.ready(), *key, self.name, given, aliased, build.keep_unused, build.open_consts
             )
         return self._lowered[key]
 
@@ -303,7 +306,7 @@ def _share(jaxpr: ir.Jaxpr, form: Form, places: tuple[int, ...]) -> _Shared | Co
     if numbers:
         values = {id(form.scalars[k]): x for k, x in zip(places, numbers, strict=True)}
         jaxpr = opened(jaxpr, values)
-    stages = prepared(jaxpr)
+    stages = prepared(jaxpr, Build(open_consts=True))
     program = stages.compile()
     known = {id(c): k for k, c in enumerate([*form.consts, *numbers])}
     taken = [known.get(id(c)) for c in stages.lowered(program.emission).consts]

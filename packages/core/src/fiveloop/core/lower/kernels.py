@@ -107,9 +107,9 @@ def _operations(
 
     Those are kept for which that pays, of those that are computed again so many `times`.
     """
-    found, kept = dict[ir.Var, int](), set[ir.Var]()
+    found, kept, joined = dict[ir.Var, int](), set[ir.Var](), _joined_once(jaxpr)
     for eqn, count in zip(jaxpr.eqns, own, strict=True):
-        if count is None:
+        if count is None or not joined.isdisjoint(eqn.outvars):
             continue
         before = max([found.get(x, 0) for x in ir.used_vars(eqn.invars)], default=0)
         total = count * (1 + before) if _reduces(eqn) else count + before
@@ -131,6 +131,7 @@ def _times_again(
     known, found = _equal(jaxpr).known, dict[Hashable, int]()
     uses = dict[Hashable, frozenset[int]]()
     none, numbers, moved = frozenset[int](), dict[Hashable, int](), set[int]()
+    joined = _joined_once(jaxpr)
 
     def number(use: Hashable) -> int:
         return numbers.setdefault(use, len(numbers))
@@ -145,7 +146,9 @@ def _times_again(
             of, times = uses.get(v, none), len(uses.get(v, none)) - 1
             is_moved = times > 0 and not moved.isdisjoint(of)
             pays = _pays(operations.get(v, 0), times, v.aval, kernel)
-            if is_moved and _is_large(v) and pays:
+            if v in joined:
+                of = frozenset([number(v)])
+            elif is_moved and _is_large(v) and pays:
                 found[v] = times
                 of = frozenset([number(v)])
             here = here | of if here else of
@@ -161,6 +164,20 @@ def _times_again(
             if not there or len(there) < _MOST_USES:
                 uses[x] = there | here if there else here
     return {v: found[known(v)] for e in jaxpr.eqns for v in e.outvars if known(v) in found}
+
+
+@ir.once_per_jaxpr
+def _joined_once(jaxpr: ir.Jaxpr) -> frozenset[ir.Var]:
+    """The arrays that are joined of others and used several times: XLA:CPU computes these once."""
+    users = ir.users(jaxpr)
+
+    def is_shared(v: ir.Var) -> bool:
+        while len(uses := users.get(v, ())) == 1 and rules.is_view(uses[0]):
+            v = uses[0].outvars[0]
+        return len(uses) > 1
+
+    joins = (e.outvars[0] for e in jaxpr.eqns if e.primitive.name == "concatenate")
+    return frozenset(filter(is_shared, joins))
 
 
 def _is_large(v: ir.Var) -> bool:

@@ -1,4 +1,4 @@
-"""A jaxpr as a StableHLO module: constants as hidden arguments, one function per distinct call.
+"""A jaxpr as a StableHLO module: one function per distinct call, large constants as arguments.
 
 `order` keeps loops in place, and is written as the platform and jaxlib's version need it: XLA:CPU may clone a read of
 an old array version past an update of it, and then copies the array in every step. So the values read and the indices
@@ -8,6 +8,7 @@ it, whose predicate XLA cannot fold.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
@@ -19,6 +20,12 @@ from fiveloop.core.backend import hlo, host_calls, native
 from fiveloop.core.dataclass import dataclass, field
 from fiveloop.core.lower.fingerprint import form_of
 from fiveloop.core.lower.kernels import READS, WRITES, Kernels, replaced_in, saves_memory
+
+WRITTEN_OUT = 32_768
+"""The most bytes of a constant array that is written out in the module."""
+
+_DIVIDES_INTEGERS = re.compile(r"stablehlo\.(divide|remainder) .*: tensor<(\d+x)*u?i\d")
+"""XLA computes with constants while it compiles, and a division of integers by zero ends the process."""
 
 
 class Emission(Enum):
@@ -388,7 +395,7 @@ class _Names(ir.Environment[IRValue]):
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A module's text, with what it takes: the hidden constants, then the arguments kept."""
+    """A module's text, with what it takes: the constants that are not in it, then the arguments kept."""
 
     text: str
     consts: list[ir.Constant]
@@ -413,21 +420,29 @@ def lower_jaxpr(
     donated: Sequence[bool] = (),
     aliased: Mapping[int, int] | None = None,
     keep_unused: bool = False,
+    open_consts: bool = False,
 ) -> Lowered:
     """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped, unless `keep_unused`.
+
+    Small constant arrays are written out, so that the compiler can compute with them; other arrays can take the place
+    of `open_consts`, which are arguments as large ones are.
 
     The buffers of `donated` arguments may be used for results. `aliased` says which arguments are updated in
     place, and by which result.
     """
     b = hlo.Builder(name)
     module = _Module(b, platform, emission, saves_memory(jaxpr))
-    consts = jaxpr.consts
+    written_out, consts = list[ir.Constant](), list[ir.Constant]()
+    for c in jaxpr.consts:
+        (written_out if not open_consts and _is_written_out(c.aval) else consts).append(c)
     used = ir.used_by(jaxpr.eqns, jaxpr.outvars)
     kept = [keep_unused or v in used for v in jaxpr.invars]
     taken = [v for v, k in zip(jaxpr.invars, kept, strict=True) if k]
 
     def body(args: list[IRValue]) -> list[IRValue]:
-        ctx = LowerContext(module, {id(c): arg for c, arg in zip(consts, args, strict=False)})
+        of_consts = {id(c): arg for c, arg in zip(consts, args, strict=False)}
+        written = {id(c): hlo.constant(b, np.asarray(c)) for c in written_out}
+        ctx = LowerContext(module, of_consts | written)
         values = iter(args[len(consts) :])
         given = {v: next(values) for v in taken}
         results = ctx.inline(jaxpr.replace(invars=taken), [given[v] for v in taken])
@@ -443,8 +458,11 @@ def lower_jaxpr(
 
     attrs = [attr(k) for k, keep in enumerate(kept) if keep]
     b.function("main", specs, public=True, param_attrs=[*[None] * len(consts), *attrs], body=body)
+    text = b.text()
+    if written_out and _DIVIDES_INTEGERS.search(text):
+        return lower_jaxpr(jaxpr, platform, emission, name, donated, aliased, keep_unused, True)
     return Lowered(
-        b.text(),
+        text,
         consts,
         kept,
         jaxpr.in_avals,
@@ -452,3 +470,9 @@ def lower_jaxpr(
         module.uses_order,
         module.host_functions,
     )
+
+
+def _is_written_out(aval: ir.Aval) -> bool:
+    """Whether a constant array may be written out: a small one of a type of NumPy's own."""
+    size = ir.size_of(aval.shape) * aval.dtype.itemsize
+    return aval.dtype.isbuiltin == 1 and not ir.is_more(size, WRITTEN_OUT)
