@@ -1,4 +1,4 @@
-"""Constant arrays in the module: small ones are written out, so that XLA computes with them while it compiles."""
+"""Constant arrays in the module: indices and masks are written out, so that XLA computes with them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,20 @@ def num_arguments(fun: Any, *args: Any) -> int:
     return text.split("public @main(")[1].split(") ->")[0].count("%arg")
 
 
-def test_a_small_array_is_written_out_and_a_large_one_is_an_argument() -> None:
-    small, large = np.arange(3, dtype=np.float32), np.arange(20_001, dtype=np.float32)
+def test_small_integers_are_written_out_and_other_arrays_are_arguments() -> None:
+    small, large = np.arange(3), np.arange(20_001)
     assert num_arguments(lambda x: x * small, X) == 1
-    assert num_arguments(lambda x: x * large[:3] + fnp.sum(fnp.asarray(large)), X) == 2
+    assert num_arguments(lambda x: x * (small > 1), X) == 1
+    assert num_arguments(lambda x: x * small.astype(np.float32), X) == 2
+    assert num_arguments(lambda x: x + fnp.sum(fnp.asarray(large)), X) == 2
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "f2", "f8", "c8"])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8"])
 def test_it_keeps_its_bits(dtype: str) -> None:
     held = np.array([[0, 1, 2], [3, 250, 7]]).astype(dtype)
     got = np.asarray(jit(lambda: fnp.asarray(held)[::-1])())
     assert got.dtype == held.dtype
     np.testing.assert_array_equal(got, held[::-1])
-
-
-def test_it_holds_signs_of_zero_and_nan() -> None:
-    held = np.array([-0.0, np.nan, np.inf, 1e-45], np.float32)
-    got = np.asarray(jit(lambda x: fnp.where(x > 0, held, 1.0))(fnp.ones(4)))
-    assert got.tobytes() == held.tobytes()
 
 
 def test_an_index_is_checked_while_compiling() -> None:
@@ -49,13 +45,13 @@ def test_an_index_is_checked_while_compiling() -> None:
 
 def test_a_changed_array_is_seen_by_a_function_that_is_made_anew() -> None:
     for k in range(3):
-        held = np.full(3, k, np.float32)
+        held = np.full(3, k)
         np.testing.assert_array_equal(jit(lambda x: x + held)(X), held + 1)  # noqa: B023
 
 
 def test_an_eager_loop_keeps_it_open_so_that_another_takes_its_place() -> None:
     for k in range(3):
-        held = np.arange(3, dtype=np.float32) * k
+        held = np.arange(3) * k
         got = fori_loop(0, 2, lambda _, x: x + held, fnp.asarray(X))  # noqa: B023
         np.testing.assert_array_equal(got, X + 2 * held)
 

@@ -1,4 +1,4 @@
-"""A jaxpr as a StableHLO module: one function per distinct call, large constants as arguments.
+"""A jaxpr as a StableHLO module: one function per distinct call, arrays of floats that it closes over as arguments.
 
 `order` keeps loops in place, and is written as the platform and jaxlib's version need it: XLA:CPU may clone a read of
 an old array version past an update of it, and then copies the array in every step. So the values read and the indices
@@ -424,8 +424,8 @@ def lower_jaxpr(
 ) -> Lowered:
     """Write a jaxpr without Refs as a module; arguments that nothing uses are dropped, unless `keep_unused`.
 
-    Small constant arrays are written out, so that the compiler can compute with them; other arrays can take the place
-    of `open_consts`, which are arguments as large ones are.
+    Small constant arrays of integers or bools are written out, so that the compiler can compute with them; other arrays
+    can take the place of `open_consts`, which are arguments as all others are.
 
     The buffers of `donated` arguments may be used for results. `aliased` says which arguments are updated in
     place, and by which result.
@@ -473,6 +473,9 @@ def lower_jaxpr(
 
 
 def _is_written_out(aval: ir.Aval) -> bool:
-    """Whether a constant array may be written out: a small one of a type of NumPy's own."""
+    """Whether a constant array may be written out: a small one of integers or bools, such as indices and masks.
+
+    Of floats there is less to compute, and XLA:CPU lays out constant matrices anew, which takes temporary memory.
+    """
     size = ir.size_of(aval.shape) * aval.dtype.itemsize
-    return aval.dtype.isbuiltin == 1 and not ir.is_more(size, WRITTEN_OUT)
+    return aval.dtype.kind in "biu" and not ir.is_more(size, WRITTEN_OUT)
