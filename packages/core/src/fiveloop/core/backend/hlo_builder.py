@@ -387,6 +387,10 @@ def constant(
     if array.shape not in ((), out_shape):
         raise ValueError(f"expected a scalar or an array of shape {out_shape}, got {array.shape}")
     scalar = _splat(array)
+    if scalar is None and array.dtype == np.bool_ and array.size > _HEX_ABOVE:
+        # MLIR versions pack the bytes of bools differently, and one after the other they are slow to read.
+        held = constant(b, array.view(np.uint8))
+        return b.emit_typed(f"stablehlo.convert {held.name}", [held], out_shape, array.dtype)
     if scalar is None:
         return _emit(b, _dense_text(array), out_shape, array.dtype)
     bits, out_dtype = scalar.tobytes(), array.dtype
@@ -430,7 +434,6 @@ def _splat(array: np.ndarray) -> np.ndarray | None:
 def _dense_text(array: np.ndarray) -> str:
     if array.size == 0:
         return ""
-    # Bytes of i1 are packed differently by different MLIR versions, so bools are always listed.
     if array.size > _HEX_ABOVE and array.dtype != np.bool_:
         return f'"0x{np.ascontiguousarray(array).tobytes().hex().upper()}"'
     if array.ndim == 1:
