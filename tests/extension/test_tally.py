@@ -244,9 +244,8 @@ GOLDEN = """\
       body { lambda _:i32[] d:Ref{f32[]} e:Ref{f32[]} ; Accum<d> Read<e> Write<e> ; let
           f:f32[] <- e[]
           d[] += f
-          g:f32[] <- e[]
-          h:f32[] = mul g 2.0
-          e[] <- h
+          g:f32[] = mul f 2.0
+          e[] <- g
         in () }
   in (c,) }"""
 
