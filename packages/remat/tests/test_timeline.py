@@ -574,7 +574,7 @@ def test_what_is_written_out_has_been_made_at_the_line_of_its_equation() -> None
 
     for fun in (first, second):  # of the same types: the jaxpr of softmax is made once
         buffers = timeline(make_jaxpr(fun)(X)).buffers
-        assert "reduce_sum" in {b.eqn.primitive.name for b in buffers}
+        assert {"reduce_max", "div"} <= {b.eqn.primitive.name for b in buffers}
         assert {b.eqn.source and b.eqn.source.code for b in buffers} == {fun.__code__}
 
 

@@ -135,6 +135,10 @@ PROGRAMS: dict[str, tuple[Fun, list[np.ndarray]]] = {
     "scattered": (scattered, [normal(500, 16)]),
     "running": (running, [normal(100, 64)]),
     "scaled": (scaled, [IMAGE]),
+    "divided by sums": (
+        chain(lambda x: fnp.sin(x) / (1 + (x * x).sum(1, keepdims=True)), 4),
+        [LARGE],
+    ),
 }
 
 

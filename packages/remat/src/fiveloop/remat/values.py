@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from fiveloop.core import ir, prims
+import numpy as np
+
+from fiveloop.core import Scalar, ir, prims, rules
 from fiveloop.core.inspect import recomputes_in_branches
 from fiveloop.remat import kinds
 from fiveloop.remat.fusion import MOVED, SAME, SPREAD, Op, seen_through
@@ -197,7 +199,7 @@ class Values:
         made = self.maker.get(ins[0])
         by = made.ins[-1] if made and made.eqn.primitive is eqn.primitive and not made.view else -1
         if self.is_spread(ins[1]):
-            inverse = self.inverse(ins[1])
+            inverse = self.inverse(eqn, ins[1])
             return ins if by == inverse else [ins[0], inverse]
         if made is None or by < 0 or self.is_spread(by):
             return ins
@@ -205,8 +207,8 @@ class Values:
         product = Op(eqn, both, [self.value(out.aval)], light=True, unary=by == ins[1], reads=SAME)
         return [made.ins[0], *self.add(product)]
 
-    def inverse(self, x: int) -> int:
-        """The inverses of an array that repeats elements: each is computed once, and they are repeated anew.
+    def inverse(self, eqn: ir.Eqn, x: int) -> int:
+        """The inverses of repeated elements that something is divided by: each is computed once, and repeated anew.
 
         In the branches of an older compiler they count as computed where they are repeated: peaks are nearer to that.
         """
@@ -214,9 +216,10 @@ class Values:
         if key not in self.seen:
             spread = self.maker[x]
             (small,), (out,) = spread.eqn.invars, spread.eqn.outvars
-            of = self.maker.get(self.seen_through(spread.ins[0]), spread)
-            eqn, made = (of if len(of.outs) == 1 else spread).eqn, [self.value(small.aval)]
-            op = Op(eqn, spread.ins, made, light=True, expensive=True, reads=SAME)
+            one = ir.Literal(Scalar(np.ones((), small.aval.dtype)))
+            divided = rules.new_eqn(eqn.primitive, [one, small], eqn.params, source=eqn.source)
+            ins, made = [-1, *spread.ins], [self.value(small.aval)]
+            op = Op(divided, ins, made, light=True, expensive=True, reads=SAME)
             if recomputes_in_branches() and self.path[-1:] == ("checkpoint",):
                 ins = spread.ins
             else:
@@ -236,7 +239,7 @@ class Values:
                 for x in () if op.view else op.operands():
                     users.setdefault(x, set()).add(op)
         for op in self.inverses:
-            root = self.maker.get(self.seen_through(op.ins[0]))
+            root = self.maker.get(self.seen_through(op.ins[-1]))
             if root and root.eqn.primitive.name == "sqrt" and users.get(root.outs[0]) == {op}:
                 op.eqn, op.ins = root.eqn, root.ins
 
