@@ -93,13 +93,10 @@ def resolve_index(
     """Where an index into an axis of `size` points: negative counts from the end, then clamped into range.
 
     `window` is the size of the block read there; None leaves clamping to whoever uses the index. The
-    result is int32 unless the index or the axis has a wider range. A host number is resolved at once, and a known array
-    that is in range is its own result.
+    result is int32 unless the index or the axis has a wider range. A host number is resolved at once.
     """
     i = arrays.as_value(index, "index")
     dtype = index_dtype(i.dtype, (size,)) if dtype is None else dtype
-    if isinstance(i, arrays.Array) and i.dtype == dtype and _is_resolved(i, size, window):
-        return i
     if not isinstance(i, arrays.Scalar):
         return trace.bind1(resolve_index_p, i, params=ResolveParams(size, window, dtype))
     host = np.minimum(i.host, np.iinfo(np.int64).max) if i.dtype == np.uint64 else i.host
@@ -108,14 +105,6 @@ def resolve_index(
     if window is not None:
         out = np.clip(out, 0, max(0, size - window))
     return arrays.Scalar(np.asarray(out).astype(dtype))
-
-
-def _is_resolved(index: arrays.Array, size: ir.Dim, window: ir.Dim | None) -> bool:
-    """Whether a known index is in range as it stands."""
-    if window is None or not (ir.is_constant(size) and ir.is_constant(window)) or 0 in index.shape:
-        return False
-    host = np.asarray(index)
-    return bool(host.min() >= 0 and host.max() <= size - window)
 
 
 def index_dtype(dtype: np.dtype[Any], shape: ir.Shape = ()) -> np.dtype[Any]:
