@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,3 +116,22 @@ def test_a_number_times_an_array_of_ones_is_an_array() -> None:
     arrays = make_jaxpr(lambda x: (fnp.sin(x) * fnp.ones((8, 8))) @ x)(x)
     assert peak(numbers) >= x.nbytes
     assert peak(arrays) == x.nbytes
+
+
+def turned_sums(x: Any, y: Any, u: Any, v: Any, how: str) -> Any:
+    """Sums of pads that are transposed and read twice: by arrays that are transposed, too, or are not."""
+    padded = [fnp.pad(a, ((k, 64 - k), (0, 0), (0, 0))) for k, a in ((0, x), (64, y))]
+    z = sum(padded).transpose(1, 0, 2)
+    if how == "behind":
+        z = fnp.exp(-z)
+    u, v = (a.transpose(1, 0, 2) if how == "alike" else a.reshape(z.shape) for a in (u, v))
+    return (z * u + fnp.sin(z * v)) @ np.ones((32, 32), np.float32) @ np.ones((32, 4), np.float32)
+
+
+@pytest.mark.parametrize("how", ["alike", "apart", "behind"])
+def test_what_is_padded_is_in_memory_if_it_is_transposed_for_several(how: str) -> None:
+    """Each has a copy of what is transposed, but if all that it computes with is: then its result is transposed."""
+    args = [np.ones((n, 8, 32), np.float32) for n in (64, 64, 128, 128)]
+    run = partial(turned_sums, how=how)
+    planned = jit(run).lower(*args).compile().memory_analysis().temp
+    assert planned == upper(make_jaxpr(run)(*args)).peak

@@ -348,12 +348,34 @@ class Fuser:
                 (self.apart if v in self.results else self.single).add(v)
 
     def is_placed_anew(self, x: int, op: Op) -> bool:
-        """Whether an equation that reads a value computes the places of its elements, of others than its own."""
+        """Whether an equation that reads a value computes the places of its elements, of others than its own.
+
+        Of what is transposed each equation has a copy of its own, but for one whose result is transposed, too.
+        """
         made = self.maker.get(x)
         if made is None:
             return False
         shapes = [v.aval.shape for v in op.eqn.outvars[:1]]
-        return [made.eqn.outvars[0].aval.shape] != shapes or kinds.is_transposed(op.eqn)
+        moves = [made.eqn.outvars[0].aval.shape] != shapes or kinds.is_transposed(op.eqn)
+        return moves or (x in self.turned and self.turned.keys().isdisjoint(op.outs))
+
+    @cached_property
+    def turned(self) -> dict[int, Sequence[int]]:
+        """The transposed values, with the order of their axes, and those computed of such ones alone by element.
+
+        The compiler computes these first, and transposes them then.
+        """
+        found: dict[int, Sequence[int]] = {}
+        for op in self.ops:
+            orders = {found.get(x) for x in self.given[op] if not self.is_number(x)}
+            if kinds.is_transposed(op.eqn):
+                orders = {op.eqn.params.perm}
+            elif op.reads != SAME:
+                continue
+            order, *others = orders or {None}
+            if order is not None and not others:
+                found |= dict.fromkeys(op.outs, order)
+        return found
 
     @cached_property
     def edges(self) -> int:
