@@ -120,8 +120,8 @@ def test_a_number_times_an_array_of_ones_is_an_array() -> None:
 
 def turned_sums(x: Any, y: Any, u: Any, v: Any, how: str) -> Any:
     """Sums of pads that are transposed and read twice: by arrays that are transposed, too, or are not."""
-    padded = [fnp.pad(a, ((k, 64 - k), (0, 0), (0, 0))) for k, a in ((0, x), (64, y))]
-    z = sum(padded).transpose(1, 0, 2)
+    first, second = (fnp.pad(a, ((k, 64 - k), (0, 0), (0, 0))) for k, a in ((0, x), (64, y)))
+    z = (first + second).transpose(1, 0, 2)
     if how == "behind":
         z = fnp.exp(-z)
     u, v = (a.transpose(1, 0, 2) if how == "alike" else a.reshape(z.shape) for a in (u, v))
